@@ -1,0 +1,1 @@
+"""Storage paths: bytes to seconds. Pure."""

@@ -1,0 +1,1 @@
+"""What a KV cache is made of: pools, their bytes, their layout, their keys. Pure."""

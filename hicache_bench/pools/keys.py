@@ -1,0 +1,194 @@
+"""Store keys: the hash chain of a prompt's pages, and the two schemes that turn a hash into object keys."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from hicache_bench.errors import ConfigError
+from hicache_bench.pools.descriptor import KVPoolDescriptor
+from hicache_bench.pools.geometry import Component
+from hicache_bench.pools.names import AttentionType, PoolName, Sharding
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+_SGLANG_SEED_DOMAIN = b"sglang-cache-namespace-v1"
+_SCHEME_VERSION = "hcb1"
+
+
+def namespace_seed(adapter: str | None, salt: str | None) -> str | None:
+    """First link of a hash chain, hex; None without adapter and salt, so that plain keys stay plain.
+
+    The parts are framed (presence byte, length, bytes): absent differs from empty, ``('a', 'bc')`` from
+    ``('ab', 'c')``. Source: SGLang 0.5.23 ``mem_cache/utils.py`` (golden file, ``page_hash``).
+    """
+    if adapter is None and salt is None:
+        return None
+    digest = hashlib.sha256(_SGLANG_SEED_DOMAIN)
+    for part in (adapter, salt):
+        if part is None:
+            digest.update(b"\x00")
+        else:
+            encoded = part.encode()
+            digest.update(b"\x01" + len(encoded).to_bytes(8, "little") + encoded)
+    return digest.hexdigest()
+
+
+def page_hashes(tokens: npt.NDArray[np.uint32], page_tokens: int, *, parent: str | None = None) -> list[str]:
+    """Hash every whole page of ``tokens``: ``sha256(previous digest ‖ tokens as uint32 little-endian)``, hex.
+
+    ``parent`` is the hash of the page before the first one, or a :func:`namespace_seed`. A chain that
+    continues at page ``n`` without its parent has other hashes than the one that was written.
+    """
+    data = memoryview(tokens.astype("<u4", copy=False).tobytes())
+    page_bytes = page_tokens * 4
+    digest = bytes.fromhex(parent) if parent is not None else b""
+    hashes: list[str] = []
+    sha256 = hashlib.sha256
+    for start in range(0, len(data) - page_bytes + 1, page_bytes):
+        digest = sha256(digest + data[start : start + page_bytes]).digest()
+        hashes.append(digest.hex())
+    return hashes
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTemplate:
+    """The static part of one component's keys; a key is ``prefix + page hash + suffix``."""
+
+    component: Component
+    prefix: str
+    suffix: str
+
+    def key(self, page_hash: str) -> str:
+        """The key of one page."""
+        return self.prefix + page_hash + self.suffix
+
+
+class KeyBuilder(ABC):
+    """Keys of the objects of a pool. The static part is built once per pool."""
+
+    scheme: str
+
+    def __init__(self) -> None:
+        self._templates: dict[KVPoolDescriptor, tuple[KeyTemplate, ...]] = {}
+
+    def templates(self, pool: KVPoolDescriptor) -> tuple[KeyTemplate, ...]:
+        """One template per component that has bytes, in the pool's order; none for a logical pool."""
+        found = self._templates.get(pool)
+        if found is None:
+            found = tuple(
+                KeyTemplate(component, *self._affixes(pool, component))
+                for component in pool.stored_components
+            )
+            self._templates[pool] = found
+        return found
+
+    def keys(self, pool: KVPoolDescriptor, hashes: Sequence[str]) -> list[str]:
+        """Keys page by page, the components of a page together: ``k`` and ``v`` of page 0, then of page 1."""
+        affixes = [(template.prefix, template.suffix) for template in self.templates(pool)]
+        if len(affixes) == 1:
+            prefix, suffix = affixes[0]
+            return [prefix + page_hash + suffix for page_hash in hashes]
+        return [prefix + page_hash + suffix for page_hash in hashes for prefix, suffix in affixes]
+
+    @abstractmethod
+    def _affixes(self, pool: KVPoolDescriptor, component: Component) -> tuple[str, str]:
+        """What stands before and after the page hash."""
+
+
+class NamespacedKeyBuilder(KeyBuilder):
+    """Keys that no other model, dtype, geometry, tenant or shard can have.
+
+    Fields are percent-escaped and joined by ``/``, which no escaped field holds: two different tuples never
+    give one key. Tensor parallelism enters only as the shard of a *sharded* pool, so that a replicated pool
+    has one key on any TP size.
+
+    Args:
+        model_digest: digest of the canonical model description (``ModelSpec.digest``).
+        salt: tenant; None and the empty string are different tenants.
+    """
+
+    scheme = "namespaced"
+
+    def __init__(self, model_digest: str, *, salt: str | None = None) -> None:
+        super().__init__()
+        seed = namespace_seed(model_digest, salt)
+        assert seed is not None  # model_digest is a string
+        self.namespace = seed[:32]
+
+    def _affixes(self, pool: KVPoolDescriptor, component: Component) -> tuple[str, str]:
+        rank = pool.rank
+        sharded = pool.sharding is Sharding.SHARDED
+        fields = (
+            _SCHEME_VERSION,
+            self.namespace,
+            str(pool.layout),
+            str(pool.attention),
+            str(pool.name),
+            pool.dtype,
+            f"p{pool.page_tokens}u{pool.unit_pages}",
+            f"l{component.num_layers}r{component.rows}b{component.row_bytes}h{component.heads}",
+            f"tp{rank.tp_rank}of{rank.tp_size}" if sharded else "tp-",
+            f"pp{rank.pp_rank}of{rank.pp_size}",
+            f"cp{rank.cp_rank}of{rank.cp_size}" if pool.cp_sharded else "cp-",
+            component.name,
+        )
+        return "/".join(quote(part, safe="", errors="surrogatepass") for part in fields) + "/", ""
+
+
+class SglangKeyBuilder(KeyBuilder):
+    """Byte for byte the keys of SGLang 0.5.23's ``MooncakeStore``, so that a real server's objects are found.
+
+    No TP size, page size, dtype or layout stands in them. The empty MLA suffix leaves a double underscore.
+
+    Args:
+        mla_backend: whether the anchor is an MLA (or DeepSeek V4) pool.
+        extra_backend_tag: the server's ``extra_backend_tag``.
+        model_name: the server's model name; ``/`` becomes ``-``.
+    """
+
+    scheme = "sglang"
+
+    def __init__(
+        self, *, mla_backend: bool, extra_backend_tag: str | None = None, model_name: str | None = None
+    ) -> None:
+        super().__init__()
+        self.mla_backend = mla_backend
+        parts = [part for part in (extra_backend_tag, model_name and model_name.replace("/", "-")) if part]
+        self.prefix = "".join(f"{part}_" for part in parts)
+
+    def _affixes(self, pool: KVPoolDescriptor, component: Component) -> tuple[str, str]:
+        names = [stored.name for stored in pool.stored_components]
+        rank = pool.rank
+        stage = f"_{rank.pp_rank}" if rank.pp_size > 1 else ""
+        per_rank, shared = f"_{rank.tp_rank}{stage}", f"_{stage[1:]}"
+        label = "" if pool.name == PoolName.KV.value else f"_{pool.name}"
+        if pool.attention is AttentionType.RECURRENT:
+            return self.prefix, f"{per_rank}_{component.name}"
+        if pool.name == PoolName.SWA.value and self.mla_backend != (names == ["page"]):
+            raise ConfigError(
+                f"SGLang has no key for a sliding-window pool of components {', '.join(names)} "
+                f"{'behind' if self.mla_backend else 'without'} an MLA anchor; use --key-scheme namespaced"
+            )
+        if names == ["k", "v"]:
+            return self.prefix, f"{per_rank}{label}_{component.name}"
+        if pool.attention is AttentionType.MLA:
+            return self.prefix, f"{shared}{label}_k"
+        if len(names) == 1:
+            return self.prefix, f"{shared}{label}"
+        raise ConfigError(
+            f"SGLang has no key for pool {pool.name!r} with components {', '.join(names)}; "
+            "use --key-scheme namespaced"
+        )
+
+
+def has_mla_anchor(pools: Sequence[KVPoolDescriptor]) -> bool:
+    """Whether SGLang would treat this set of pools as an MLA backend: an MLA or a logical ``kv``."""
+    anchor = next((pool for pool in pools if pool.name == PoolName.KV.value), None)
+    return anchor is not None and anchor.attention in (AttentionType.MLA, AttentionType.LOGICAL)
