@@ -1,0 +1,1 @@
+"""YAML in: the only reader of preset files."""

@@ -1,0 +1,162 @@
+"""Finding and reading presets; every fault of a file is told at once, with its line.
+
+Shipped presets lie in ``hicache_bench/presets`` of an installed package, and in ``presets`` of a source tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic_core import ValidationError
+
+from hicache_bench.config.document import Document, Mark, Problem, describe, read_document, shorten
+from hicache_bench.config.explain import add_layer_problems, add_schema_problems, config_error, suggest
+from hicache_bench.config.schema import ModelPreset
+from hicache_bench.errors import ConfigError, PresetNotFoundError
+from hicache_bench.models.engine_profile import pools_of
+
+MAX_FILE_BYTES = 1 << 20
+"""A preset takes a few kB; what is larger is some other file."""
+
+_SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresetSummary:
+    """One line of a list of presets."""
+
+    name: str
+    aliases: tuple[str, ...]
+    summary: str
+    served_by: tuple[str, ...]
+
+
+def list_presets() -> tuple[PresetSummary, ...]:
+    """The shipped model presets, by name."""
+    presets = (_load_file(path, path.name) for path in _shipped_files().values())
+    return tuple(
+        PresetSummary(
+            name=preset.name, aliases=preset.aliases, summary=preset.summary, served_by=preset.served_by
+        )
+        for preset in presets
+    )
+
+
+def load_model(name_or_path: str) -> ModelPreset:
+    """The preset of this name or alias (in any case), or the one in this ``.yaml`` file.
+
+    Raises:
+        PresetNotFoundError: no shipped preset has this name.
+        ConfigError: a file that cannot be read, or that describes no possible model. The message lists every
+            problem with file, line, field, what was given and what is allowed.
+    """
+    if name_or_path.casefold().endswith(_SUFFIXES) or "/" in name_or_path:
+        return _load_file(Path(name_or_path), name_or_path)
+    wanted = name_or_path.casefold()
+    files = _shipped_files()
+    path = files.get(wanted) or _aliased(files).get(wanted)
+    if path is None:
+        raise _not_found(name_or_path)
+    return _load_file(path, path.name)
+
+
+def parse_model(content: bytes, *, file: str) -> ModelPreset:
+    """The preset that ``content`` describes; ``file`` is its name in messages.
+
+    Raises:
+        ConfigError: as :func:`load_model`.
+    """
+    if len(content) > MAX_FILE_BYTES:
+        raise ConfigError(
+            f"{file} is larger than {MAX_FILE_BYTES:,} bytes, which no preset is; give a preset file"
+        )
+    document = read_document(_decode(content, file))
+    if document.is_complete and isinstance(document.data, dict):
+        preset = _validate(document)
+        if preset is not None and not document.problems:
+            return _check_geometry(preset, file)
+    elif document.is_complete and not document.problems:
+        document.add((), f"given {describe(document.data)}; allowed: a map of fields")
+    raise config_error(file, document.problems)
+
+
+def _validate(document: Document) -> ModelPreset | None:
+    add_layer_problems(document)
+    try:
+        return ModelPreset.from_plain(document.data)
+    except ValidationError as error:
+        add_schema_problems(document, error)
+        return None
+
+
+def _check_geometry(preset: ModelPreset, file: str) -> ModelPreset:
+    """Build the model and its pools once, so that dims which fit no pool are refused with the file's name."""
+    try:
+        pools_of(preset.spec, profile=preset.profile)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
+    return preset
+
+
+def _decode(content: bytes, file: str) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        mark = Mark(before.count(b"\n") + 1, error.start - before.rfind(b"\n"))
+        text = f"byte 0x{content[error.start]:02x} is not UTF-8; save the file as UTF-8"
+        raise config_error(file, [Problem(mark, "", text)]) from error
+
+
+def _load_file(path: Path, shown: str) -> ModelPreset:
+    try:
+        with path.open("rb") as stream:
+            # Bounded, since the path may be a device that never ends.
+            content = stream.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError as error:
+        if path.suffix.casefold() not in _SUFFIXES:
+            raise _not_found(shown) from error
+        raise ConfigError(
+            f"{shown}: no such file; give a preset name or the path of a preset file"
+        ) from error
+    except IsADirectoryError as error:
+        raise ConfigError(
+            f"{shown} is a directory; give a preset name or the path of a preset file"
+        ) from error
+    # ValueError: a NUL byte in the path.
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"{shorten(shown)!r} cannot be read: {reason}; give the path of a preset file"
+        ) from error
+    return parse_model(content, file=shown)
+
+
+def _shipped_files() -> Mapping[str, Path]:
+    """Shipped files by stem, which is the preset's name. A path is enough: wheels are always unpacked."""
+    package = Path(__file__).parents[1]
+    # An editable install has the package in the source tree, and the presets beside it.
+    folders = (package / "presets" / "models", package.parent / "presets" / "models")
+    folder = next((folder for folder in folders if folder.is_dir()), folders[0])
+    return dict(sorted((path.stem, path) for path in folder.glob("*.yaml")))
+
+
+def _aliased(files: Mapping[str, Path]) -> Mapping[str, Path]:
+    """Shipped files by alias. Only the plain data is read: a fraction of a millisecond a file."""
+    found: dict[str, Path] = {}
+    for path in files.values():
+        aliases = read_document(path.read_text(encoding="utf-8")).data.get("aliases", [])
+        found.update(dict.fromkeys(aliases, path))
+    return found
+
+
+def _not_found(name: str) -> PresetNotFoundError:
+    files = _shipped_files()
+    # Of a repository's name, "deepseek-ai/DeepSeek-V3", the part behind the slash is the telling one.
+    hint = suggest(name.casefold().rpartition("/")[2], (*files, *_aliased(files)), cutoff=0.5)
+    return PresetNotFoundError(
+        f"no preset is named {shorten(name)!r}{hint or ';'} known: {', '.join(files)}; "
+        "to read a file of your own, give its path, ending in .yaml"
+    )

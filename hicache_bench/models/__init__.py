@@ -1,0 +1,1 @@
+"""Which layers a model has, and how an engine pools them. Pure."""
