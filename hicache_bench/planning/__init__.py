@@ -1,0 +1,1 @@
+"""What must move, what is skipped, and why. Pure."""
