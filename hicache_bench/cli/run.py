@@ -1,0 +1,77 @@
+"""``hicache-bench run``: parse, call the workflow, render, write the record."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def run_command(
+    preset: str = typer.Option(..., "--preset", help="Name or alias of a preset, or a path to a .yaml file."),
+    tokens: str = typer.Option("8k", help="Prefix lengths, comma-separated: 8k,32k,1M (k = 1,024)."),
+    save_policy: str = typer.Option(
+        "state=every:4096,window=all",
+        help="What a save keeps: state=last|every:K|all, window=all|trailing:+X; one or both.",
+    ),
+    local_prefix: str = typer.Option("0", help="Tokens already in host or device memory; not read again."),
+    store: str = typer.Option("local", help="local (embedded), count (sizes only) or mooncake."),
+    master: str | None = typer.Option(
+        None, help="HOST:PORT of a running Mooncake master to join; a private one is started otherwise."
+    ),
+    segment: str | None = typer.Option(
+        None,
+        help="Memory to give to the Mooncake cluster, such as 8GiB. Joined clusters get none by default.",
+    ),
+    key_scheme: str = typer.Option("namespaced", help="namespaced, or sglang (SGLang's own keys)."),
+    layout: str = typer.Option("page_first", help="Host layout: page_first, page_first_direct, page_head."),
+    queries: int = typer.Option(
+        0, min=0, help="Read only blocks that the index selects for this many queries; 0 reads all."
+    ),
+    repeat: int = typer.Option(3, min=1, help="Restores timed under each policy."),
+    memory: str | None = typer.Option(None, help="Memory that a run may take, such as 4GiB."),
+    json: bool = typer.Option(False, "--json", help="Print the record as JSON on stdout."),
+    out: Annotated[Path, typer.Option(help="Directory for the record.")] = Path("results/runs"),
+) -> None:
+    """Save a prefix, forget it, restore it under each policy, check every byte, and report the cost."""
+    from hicache_bench.cli.terminal import print_json, print_note, print_result, progress
+    from hicache_bench.config.load import load_model
+    from hicache_bench.errors import VerificationError
+    from hicache_bench.planning.policy import SavePolicy
+    from hicache_bench.records.io import check_writable, write_record
+    from hicache_bench.units import parse_size, parse_tokens
+    from hicache_bench.workflows.environment import reduced_command
+    from hicache_bench.workflows.run import RunOptions, parse_layout, run
+
+    options = RunOptions(
+        preset=load_model(preset),
+        token_lengths=tuple(parse_tokens(length) for length in tokens.split(",")),
+        save_policy=SavePolicy.parse(save_policy),
+        local_prefix_tokens=parse_tokens(local_prefix),
+        store=store,
+        master=master,
+        segment_bytes=None if segment is None else parse_size(segment),
+        key_scheme=key_scheme,
+        layout=parse_layout(layout),
+        num_queries=queries,
+        repeat=repeat,
+        memory_bytes=None if memory is None else parse_size(memory),
+        command=reduced_command(["hicache-bench", *sys.argv[1:]]),
+    )
+    check_writable(out)
+    with progress() as report:
+        record = run(options, report)
+    path = write_record(record, out)
+    if json:
+        print_json(record.to_dict())
+    else:
+        from hicache_bench.report.tables import render_run
+
+        print_result(render_run(record))
+    print_note(f"record: {path}")
+    if record.failed_checks:
+        raise VerificationError(
+            f"{len(record.failed_checks)} checks failed; the record says what was expected and found"
+        )

@@ -1,0 +1,60 @@
+"""Printing: results on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+PIPED_WIDTH = 80
+_QUIET_SECONDS = 2.0
+
+
+def print_result(result: RenderableType) -> None:
+    """Print on stdout; 80 columns and no colour where it is not a terminal."""
+    from rich.console import Console
+
+    console = Console() if sys.stdout.isatty() else Console(width=PIPED_WIDTH, color_system=None)
+    console.print(result, highlight=False)
+
+
+def print_json(data: object) -> None:
+    """Print plain data as JSON on stdout."""
+    typer.echo(json.dumps(data, indent=1, allow_nan=False))
+
+
+def print_note(text: str) -> None:
+    """Print a line that is not a result, on stderr."""
+    typer.echo(text, err=True)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """A line on stderr that names the current step, on a terminal and after two seconds of work only."""
+    if not sys.stderr.isatty():
+        yield _say_nothing
+        return
+    from rich.console import Console
+
+    started = time.monotonic()
+    with Console(stderr=True).status("") as status:
+        status.stop()
+
+        def report(step: str) -> None:
+            status.update(step)
+            if time.monotonic() - started > _QUIET_SECONDS:
+                status.start()
+
+        yield report
+
+
+def _say_nothing(step: str) -> None:
+    """Progress of a run that nobody watches."""

@@ -1,0 +1,1 @@
+"""Moving what a plan names, and accounting for it."""

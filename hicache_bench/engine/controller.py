@@ -1,0 +1,354 @@
+"""Saving, finding and restoring a prompt's prefix over the pools of one rank."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from hicache_bench.engine.host import HostPool, buffer_ranges
+from hicache_bench.engine.metrics import MetricsSink
+from hicache_bench.engine.transfer import PoolWork, SelectiveTransferEngine, Transfer, arrived_units
+from hicache_bench.errors import ConfigError
+from hicache_bench.planning.ledger import Ledger, PoolArrival, Volume, settle, volume
+from hicache_bench.planning.plan import PoolPlan, TransferPlan, build_plan, narrow
+from hicache_bench.planning.policy import BoolVector, IntVector, SavePolicy, TransferPolicy
+from hicache_bench.planning.resolve import Resolution, matchable_pages, num_units, resolve, unit_ends
+from hicache_bench.pools.descriptor import KVPoolDescriptor
+from hicache_bench.pools.keys import KeyBuilder
+from hicache_bench.pools.registry import PoolDescriptorRegistry
+from hicache_bench.store.base import EXISTS, MISS, OK, KeyResult, KVStoreBackend
+
+LOOKUP_KEYS_PER_CALL = 1 << 15
+"""Keys of one existence query; metadata only, so the slice limit of transfers does not apply."""
+
+UnitSelector = Callable[[KVPoolDescriptor, HostPool], BoolVector]
+"""Scores a restored index: given the selected pool and the index's host pool, one flag per unit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prefix:
+    """A prompt's prefix and where its pages lie in the host pools.
+
+    ``hashes[i]`` is the hash of page ``first_page + i``. ``slots`` gives, for each physical pool, the host
+    slot of every unit, or -1 where the host holds none. Pages below ``first_page`` are not looked up: their
+    bytes are local.
+    """
+
+    prompt_tokens: int
+    page_tokens: int
+    hashes: Sequence[str] = field(repr=False)
+    slots: Mapping[str, IntVector] = field(repr=False)
+    first_page: int = 0
+    parent: str | None = None
+
+    @property
+    def num_pages(self) -> int:
+        """Whole pages of the prefix."""
+        return self.first_page + len(self.hashes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveReport:
+    """What a save stored.
+
+    ``existing`` objects were there before; nothing was written for them. ``stored_pages`` is the leading run
+    of pages whose every object is now stored, ``failed_pages`` the rest, sent in vain or never sent.
+    """
+
+    written: Mapping[str, Volume]
+    existing: Mapping[str, Volume]
+    failed: Mapping[str, Volume]
+    stored_pages: int
+    failed_pages: int
+    transfer: Transfer
+    seconds: float
+
+    @property
+    def complete(self) -> bool:
+        """Whether every page of the prefix is stored."""
+        return not self.failed_pages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookup:
+    """What a store holds of a prefix: per pool, one flag per unit. An ``error`` is not a miss."""
+
+    prefix: Prefix
+    presence: Mapping[str, BoolVector]
+    keys_asked: int
+    calls: int
+    errors: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreReport:
+    """A restore that was executed: the plan as narrowed by an index, what arrived, and the closed account."""
+
+    plan: TransferPlan
+    ledger: Ledger
+    arrived: Mapping[str, IntVector]
+    transfer: Transfer
+    seconds: float
+
+
+class HybridKVController:
+    """Save, look up, plan and restore for the pools of one rank.
+
+    Registers the host buffers with the store, and unregisters them on :meth:`close`. Logical pools are known
+    and never touched.
+
+    Raises:
+        ConfigError: nothing to store, or a physical pool without a host pool.
+    """
+
+    def __init__(
+        self,
+        registry: PoolDescriptorRegistry,
+        host_pools: Mapping[str, HostPool],
+        keys: KeyBuilder,
+        store: KVStoreBackend,
+        *,
+        metrics: MetricsSink | None = None,
+        engine: SelectiveTransferEngine | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        registry.check()
+        absent = [pool.name for pool in registry.registered if pool.name not in host_pools]
+        if absent:
+            raise ConfigError(f"pools {', '.join(absent)} have no host pool; give one for each physical pool")
+        self.pools = registry.registered
+        self._host_pools = host_pools
+        self._keys = keys
+        self._store = store
+        self._engine = engine or SelectiveTransferEngine(store, keys, clock=clock)
+        self._metrics = metrics or MetricsSink()
+        self._clock = clock
+        self._registered: list[int] = []
+        if store.capabilities.needs_registration:
+            for pool in self.pools:
+                for address, num_bytes in buffer_ranges(host_pools[pool.name]):
+                    if num_bytes:
+                        store.register_buffer(address, num_bytes)
+                        self._registered.append(address)
+
+    def close(self) -> None:
+        """Unregister the host buffers. The store stays open: who opened it closes it."""
+        while self._registered:
+            self._store.unregister_buffer(self._registered.pop())
+
+    def save(self, prefix: Prefix, policy: SavePolicy) -> SaveReport:
+        """Put what ``policy`` keeps of the prefix, in batches; stop at a batch that fails for good."""
+        started = self._clock()
+        kept = {
+            pool.name: np.flatnonzero(
+                policy.saved_units(pool, num_units(pool, prefix.num_pages)) & (prefix.slots[pool.name] >= 0)
+            )
+            for pool in self.pools
+        }
+        work = [self._work(pool, prefix, kept[pool.name]) for pool in self.pools]
+        transfer = self._engine.write(work, prefix.hashes)
+        seconds = self._clock() - started
+        stored = self._stored_pages(prefix, work, transfer)
+        report = SaveReport(
+            written=self._volumes(transfer, OK),
+            existing=self._volumes(transfer, EXISTS),
+            failed={
+                item.pool.name: volume(item.pool, len(item.units))
+                - self._volume(item.pool, transfer, OK, EXISTS)
+                for item in work
+            },
+            stored_pages=stored,
+            failed_pages=prefix.num_pages - stored,
+            transfer=transfer,
+            seconds=seconds,
+        )
+        for name, written in report.written.items():
+            self._metrics.record_write(name, written)
+        return report
+
+    def lookup(self, prefix: Prefix) -> Lookup:
+        """Ask the store for every object of the prefix."""
+        started = self._clock()
+        spans: list[tuple[KVPoolDescriptor, int, int]] = []
+        keys: list[str] = []
+        for pool in self.pools:
+            pool_keys = self._keys.keys(pool, _unit_hashes(pool, prefix))
+            spans.append((pool, len(keys), len(pool_keys)))
+            keys += pool_keys
+        results: list[KeyResult] = []
+        starts = range(0, len(keys), LOOKUP_KEYS_PER_CALL)
+        for start in starts:
+            results += self._store.batch_exists(keys[start : start + LOOKUP_KEYS_PER_CALL])
+        presence = {}
+        for pool, start, count in spans:
+            units = num_units(pool, prefix.num_pages)
+            keys_per_unit = len(self._keys.templates(pool))
+            present = np.ones(units, dtype=np.bool_)
+            present[units - count // keys_per_unit :] = arrived_units(
+                results[start : start + count], keys_per_unit
+            )
+            presence[pool.name] = present
+        return Lookup(
+            prefix=prefix,
+            presence=presence,
+            keys_asked=len(keys),
+            calls=len(starts),
+            errors=len(results) - results.count(OK) - results.count(MISS),
+            seconds=self._clock() - started,
+        )
+
+    def resolve(self, lookup: Lookup, policy: TransferPolicy) -> Resolution:
+        """The endpoint that the prompt may use under ``policy``."""
+        prefix = lookup.prefix
+        return resolve(
+            self.pools,
+            lookup.presence,
+            policy,
+            prefix.num_pages,
+            matchable=min(prefix.num_pages, matchable_pages(prefix.prompt_tokens, prefix.page_tokens)),
+        )
+
+    def plan(
+        self,
+        lookup: Lookup,
+        policy: TransferPolicy,
+        *,
+        local_tokens: int = 0,
+        host_capacity_pages: int | None = None,
+        threshold_tokens: int = 0,
+    ) -> TransferPlan:
+        """What to read for the endpoint that ``lookup`` allows."""
+        return build_plan(
+            self.pools,
+            lookup.presence,
+            self.resolve(lookup, policy),
+            policy,
+            local_tokens=max(local_tokens, lookup.prefix.first_page * lookup.prefix.page_tokens),
+            host_capacity_pages=host_capacity_pages,
+            threshold_tokens=threshold_tokens,
+        )
+
+    def restore(
+        self, prefix: Prefix, plan: TransferPlan, *, selector: UnitSelector | None = None
+    ) -> RestoreReport:
+        """Read what ``plan`` names into the host pools and close its account.
+
+        With a ``selector``, pools that an index selects from wait for the index: it is read first, scored,
+        and only the blocks that it selects follow.
+        """
+        started = self._clock()
+        deferred = [
+            pool_plan
+            for pool_plan in plan.pools
+            if selector is not None
+            and plan.policy is TransferPolicy.SELECTIVE
+            and pool_plan.pool.selection is not None
+        ]
+        at_once = [pool_plan for pool_plan in plan.pools if pool_plan not in deferred]
+        transfer = self._read(prefix, at_once)
+        if deferred and selector is not None:
+            narrowed = {
+                pool_plan.pool.name: narrow(pool_plan, self._selected(pool_plan.pool, selector))
+                for pool_plan in deferred
+            }
+            second = self._read(prefix, list(narrowed.values()))
+            transfer = _merged(transfer, second)
+            plan = replace(plan, pools=tuple(narrowed.get(item.pool.name, item) for item in plan.pools))
+        arrivals = {item.pool.name: self._arrival(item, transfer) for item in plan.pools}
+        seconds = self._clock() - started
+        ledger = settle(plan, arrivals)
+        self._metrics.record_restore(ledger, seconds)
+        return RestoreReport(
+            plan=plan,
+            ledger=ledger,
+            arrived={name: arrival.units for name, arrival in arrivals.items()},
+            transfer=transfer,
+            seconds=seconds,
+        )
+
+    def _selected(self, pool: KVPoolDescriptor, selector: UnitSelector) -> BoolVector:
+        assert pool.selection is not None
+        return selector(pool, self._host_pools[pool.selection.index_pool])
+
+    def _read(self, prefix: Prefix, plans: Iterable[PoolPlan]) -> Transfer:
+        work = [self._work(item.pool, prefix, item.units) for item in plans]
+        return self._engine.read(work, prefix.hashes)
+
+    def _work(self, pool: KVPoolDescriptor, prefix: Prefix, units: IntVector) -> PoolWork:
+        slots = prefix.slots[pool.name][units]
+        if len(slots) and slots.min() < 0:
+            raise ConfigError(
+                f"pool {pool.name!r}: unit {int(units[int(np.argmin(slots))])} has no host slot to move to; "
+                "allocate one for every unit that a plan may read"
+            )
+        ends = unit_ends(pool, prefix.num_pages)[units] - prefix.first_page
+        return PoolWork(pool=pool, host_pool=self._host_pools[pool.name], units=units, ends=ends, slots=slots)
+
+    def _stored_pages(self, prefix: Prefix, work: Sequence[PoolWork], transfer: Transfer) -> int:
+        """Pages before the first object that could not be stored."""
+        stored = prefix.num_pages
+        for item in work:
+            results = transfer.results[item.pool.name]
+            failed = [i for i, result in enumerate(results) if result is not OK and result is not EXISTS]
+            if failed:
+                unit = int(item.units[failed[0] // len(self._keys.templates(item.pool))])
+                stored = min(stored, unit * item.pool.unit_pages)
+        return stored
+
+    def _volumes(self, transfer: Transfer, *wanted: KeyResult) -> dict[str, Volume]:
+        return {pool.name: self._volume(pool, transfer, *wanted) for pool in self.pools}
+
+    def _volume(self, pool: KVPoolDescriptor, transfer: Transfer, *wanted: KeyResult) -> Volume:
+        """Units whose every object has one of the ``wanted`` results, and all objects that have."""
+        results = transfer.results[pool.name]
+        sizes = [template.component.object_bytes for template in self._keys.templates(pool)]
+        if sum(map(results.count, wanted)) == len(results):
+            return volume(pool, len(results) // len(sizes))
+        flags = np.array([result in wanted for result in results], dtype=np.bool_).reshape(-1, len(sizes))
+        return Volume(
+            int(flags.all(axis=1).sum()), int(flags.sum()), int(flags.sum(axis=0) @ np.array(sizes))
+        )
+
+    def _arrival(self, item: PoolPlan, transfer: Transfer) -> PoolArrival:
+        results = transfer.results[item.pool.name]
+        whole = arrived_units(results, len(self._keys.templates(item.pool)))
+        planned = volume(item.pool, len(item.units))
+        if whole.all():
+            return PoolArrival(units=item.units, read=planned)
+        read, missed = (self._volume(item.pool, transfer, wanted) for wanted in (OK, MISS))
+        not_failed = self._volume(item.pool, transfer, OK, MISS)
+        return PoolArrival(
+            units=item.units[whole],
+            read=read,
+            missed=replace(missed, units=not_failed.units - read.units),
+            failed=planned - not_failed,
+        )
+
+
+def remove_prefix(
+    pools: Iterable[KVPoolDescriptor], keys: KeyBuilder, store: KVStoreBackend, prefix: Prefix
+) -> None:
+    """Take the prefix's objects out of the store, leased or not."""
+    for pool in pools:
+        for key in keys.keys(pool, _unit_hashes(pool, prefix)):
+            store.remove(key, force=True)
+
+
+def _unit_hashes(pool: KVPoolDescriptor, prefix: Prefix) -> list[str]:
+    """The hash under which each unit is stored, of those that end beyond ``first_page``."""
+    ends = unit_ends(pool, prefix.num_pages)
+    return [prefix.hashes[i] for i in (ends[ends > prefix.first_page] - 1 - prefix.first_page).tolist()]
+
+
+def _merged(first: Transfer, second: Transfer) -> Transfer:
+    return Transfer(
+        results={**first.results, **second.results},
+        store_seconds=first.store_seconds + second.store_seconds,
+        calls=first.calls + second.calls,
+        batches=first.batches + second.batches,
+        retried=first.retried + second.retried,
+    )

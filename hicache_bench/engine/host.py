@@ -1,0 +1,77 @@
+"""What the engine needs of a host pool: SGLang's surface, duck-typed."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from hicache_bench.planning.policy import IntVector
+from hicache_bench.pools.layout import group_buffers
+from hicache_bench.store.base import Buffers
+
+
+class HostPool(Protocol):
+    """A host-side pool: SGLang's ``HostKVCache`` classes, or a fixture.
+
+    ``kv_buffer`` is a tensor or array, a sequence of them, or None for a logical pool. ``page_size`` counts
+    the token slots of one page (1 for a state pool).
+    """
+
+    @property
+    def kv_buffer(self) -> Any: ...
+
+    @property
+    def layout(self) -> str: ...
+
+    @property
+    def page_size(self) -> int: ...
+
+    def get_page_buffer_meta(self, indices: npt.NDArray[np.integer[Any]]) -> tuple[list[int], list[int]]: ...
+
+
+def buffer_ranges(host_pool: HostPool) -> list[tuple[int, int]]:
+    """``(address, bytes)`` of each buffer of a physical pool."""
+    buffers = host_pool.kv_buffer
+    if not isinstance(buffers, (list, tuple)):
+        buffers = [buffers]
+    return [(_address(buffer), int(buffer.nbytes)) for buffer in buffers]
+
+
+def _address(buffer: Any) -> int:
+    return int(buffer.data_ptr() if hasattr(buffer, "data_ptr") else buffer.ctypes.data)
+
+
+def page_buffers(host_pool: HostPool, slots: IntVector, keys_per_page: int) -> tuple[Buffers, Buffers]:
+    """Addresses and sizes of the pages in ``slots``, one entry per key.
+
+    An entry is a number where every key has one buffer, else a list of them (a page scattered over layers).
+
+    Raises:
+        LayoutError: the pool gives a number of buffers that its keys cannot share.
+    """
+    if not len(slots):
+        return [], []
+    page_size = host_pool.page_size
+    indices = (slots[:, None].astype(np.int64) * page_size + np.arange(page_size)).ravel()
+    addresses, sizes = host_pool.get_page_buffer_meta(indices)
+    num_keys = len(slots) * keys_per_page
+    if len(addresses) == num_keys == len(sizes):
+        return addresses, sizes
+    return group_buffers(addresses, sizes, num_keys)
+
+
+def has_pieces(sizes: Buffers) -> bool:
+    """Whether a request is in multi-buffer form; it never mixes the two."""
+    return len(sizes) > 0 and not isinstance(sizes[0], int)
+
+
+def as_pieces(buffers: Buffers) -> Buffers:
+    """The multi-buffer form of a request."""
+    return buffers if has_pieces(buffers) else [[buffer] for buffer in buffers]  # type: ignore[list-item]
+
+
+def slices_per_key(sizes: Buffers) -> list[int]:
+    """Buffers of each key: what a store has in flight for it."""
+    return [1 if isinstance(size, int) else len(size) for size in sizes]

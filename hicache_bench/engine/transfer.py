@@ -1,0 +1,217 @@
+"""Moving the units that a plan names: batches across pools, zero copy, one result per object."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hicache_bench.engine.host import HostPool, as_pieces, has_pieces, page_buffers, slices_per_key
+from hicache_bench.errors import StoreContractError
+from hicache_bench.planning.policy import BoolVector, IntVector
+from hicache_bench.pools.descriptor import KVPoolDescriptor
+from hicache_bench.pools.keys import KeyBuilder
+from hicache_bench.store.base import EXISTS, OK, Buffers, KeyResult, KVStoreBackend, Status, error
+
+BATCH_PAGES = 128
+"""Pages of one store call. Source: SGLang 0.5.23 ``STORAGE_BATCH_SIZE`` (golden file)."""
+
+RETRY_DELAY_SECONDS = 0.05
+"""Wait before a failed put is tried again: Mooncake evicts asynchronously, within tens of milliseconds."""
+
+NOT_ATTEMPTED = error(-1)
+"""Result of an object whose batch was never sent, since an earlier one had failed for good."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolWork:
+    """Units of one pool to move.
+
+    ``units[i]`` lies in host slot ``slots[i]``; its key is the hash of page ``ends[i] - 1`` of those given.
+    """
+
+    pool: KVPoolDescriptor
+    host_pool: HostPool
+    units: IntVector
+    ends: IntVector
+    slots: IntVector
+
+
+@dataclass(slots=True)
+class Transfer:
+    """What moving some work came to.
+
+    ``results`` holds one result per object of each pool, in the order of the work. ``store_seconds`` is the
+    time inside store calls, ``calls`` their number.
+    """
+
+    results: dict[str, list[KeyResult]] = field(default_factory=dict)
+    store_seconds: float = 0.0
+    calls: int = 0
+    batches: int = 0
+    retried: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """Keys and buffers of one pool's work, page by page."""
+
+    pool: str
+    keys: list[str]
+    addresses: Buffers
+    sizes: Buffers
+    keys_per_unit: int
+    ends: IntVector
+
+
+_Call = Callable[[Sequence[str], Buffers, Buffers], list[KeyResult]]
+
+
+class SelectiveTransferEngine:
+    """Executes work against a store.
+
+    A batch is one store call for the objects of at most ``batch_pages`` pages over *all* pools; it is split
+    only where it has more slices than the store takes at once.
+    """
+
+    def __init__(
+        self,
+        store: KVStoreBackend,
+        keys: KeyBuilder,
+        *,
+        batch_pages: int = BATCH_PAGES,
+        put_retries: int = 1,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._batch_pages = batch_pages
+        self._put_retries = put_retries
+        self._clock = clock
+        self._sleep = sleep
+
+    def write(self, work: Sequence[PoolWork], hashes: Sequence[str]) -> Transfer:
+        """Put every unit. A batch that still fails after its retries ends the save: no later one is sent."""
+        return self._run(work, hashes, self._put)
+
+    def read(self, work: Sequence[PoolWork], hashes: Sequence[str]) -> Transfer:
+        """Get every unit. A batch in which *every* object fails with an error (not a miss) ends the read."""
+        return self._run(work, hashes, self._get)
+
+    def _run(
+        self,
+        work: Sequence[PoolWork],
+        hashes: Sequence[str],
+        move: Callable[[Transfer, list[str], Buffers, Buffers], tuple[list[KeyResult], bool]],
+    ) -> Transfer:
+        transfer = Transfer(results={item.pool.name: [] for item in work})
+        requests = [self._request(item, hashes) for item in work if len(item.units)]
+        no_pages = np.empty(0, dtype=np.int64)
+        pages = np.unique(np.concatenate([no_pages, *(request.ends for request in requests)]))
+        for start in range(0, len(pages), self._batch_pages):
+            batch = pages[start : start + self._batch_pages]
+            spans = [(request, _span(request, batch[0], batch[-1])) for request in requests]
+            transfer.batches += 1
+            results, go_on = move(transfer, *_gather(spans))
+            position = 0
+            for request, span in spans:
+                count = span.stop - span.start
+                transfer.results[request.pool] += results[position : position + count]
+                position += count
+            if not go_on:
+                break
+        for request in requests:
+            answered = transfer.results[request.pool]
+            answered += [NOT_ATTEMPTED] * (len(request.keys) - len(answered))
+        return transfer
+
+    def _request(self, item: PoolWork, hashes: Sequence[str]) -> _Request:
+        keys_per_unit = len(self._keys.templates(item.pool))
+        addresses, sizes = page_buffers(item.host_pool, item.slots, keys_per_unit)
+        unit_hashes = [hashes[end] for end in (item.ends - 1).tolist()]
+        keys = self._keys.keys(item.pool, unit_hashes)
+        return _Request(item.pool.name, keys, addresses, sizes, keys_per_unit, item.ends)
+
+    def _put(
+        self, transfer: Transfer, keys: list[str], addresses: Buffers, sizes: Buffers
+    ) -> tuple[list[KeyResult], bool]:
+        results = self._call(self._store.batch_put_from, transfer, keys, addresses, sizes)
+        for _ in range(self._put_retries):
+            failed = [i for i, result in enumerate(results) if result is not OK and result is not EXISTS]
+            if not failed:
+                break
+            transfer.retried += len(failed)
+            self._sleep(RETRY_DELAY_SECONDS)
+            again = self._call(
+                self._store.batch_put_from,
+                transfer,
+                [keys[i] for i in failed],
+                [addresses[i] for i in failed],
+                [sizes[i] for i in failed],
+            )
+            for i, result in zip(failed, again, strict=True):
+                results[i] = result
+        return results, all(result is OK or result is EXISTS for result in results)
+
+    def _get(
+        self, transfer: Transfer, keys: list[str], addresses: Buffers, sizes: Buffers
+    ) -> tuple[list[KeyResult], bool]:
+        results = self._call(self._store.batch_get_into, transfer, keys, addresses, sizes)
+        return results, any(result.status is not Status.ERROR for result in results)
+
+    def _call(
+        self, call: _Call, transfer: Transfer, keys: list[str], addresses: Buffers, sizes: Buffers
+    ) -> list[KeyResult]:
+        results: list[KeyResult] = []
+        limit = self._store.capabilities.max_slices_per_call
+        for span in _slice_spans(sizes, limit):
+            started = self._clock()
+            answered = call(keys[span], addresses[span], sizes[span])
+            transfer.store_seconds += self._clock() - started
+            transfer.calls += 1
+            if len(answered) != span.stop - span.start:
+                raise StoreContractError(
+                    f"the store answered {len(answered)} results for {span.stop - span.start} keys"
+                )
+            results += answered
+        return results
+
+
+def arrived_units(results: Sequence[KeyResult], keys_per_unit: int) -> BoolVector:
+    """One flag per unit: every one of its components is there."""
+    if results.count(OK) == len(results):
+        return np.ones(len(results) // keys_per_unit, dtype=np.bool_)
+    flags = np.array([result is OK for result in results], dtype=np.bool_)
+    whole: BoolVector = np.logical_and.reduce(flags.reshape(-1, keys_per_unit), axis=1)
+    return whole
+
+
+def _span(request: _Request, first_end: int, last_end: int) -> slice:
+    """The keys of the units that end in ``[first_end, last_end]`` pages."""
+    start, stop = np.searchsorted(request.ends, (first_end, last_end + 1)).tolist()
+    return slice(start * request.keys_per_unit, stop * request.keys_per_unit)
+
+
+def _gather(spans: Sequence[tuple[_Request, slice]]) -> tuple[list[str], Buffers, Buffers]:
+    """One request over all pools; in multi-buffer form as soon as one pool needs it."""
+    keys = [key for request, span in spans for key in request.keys[span]]
+    form = as_pieces if any(has_pieces(request.sizes) for request, _ in spans) else lambda buffers: buffers
+    addresses = [item for request, span in spans for item in form(request.addresses[span])]
+    sizes = [item for request, span in spans for item in form(request.sizes[span])]
+    return keys, addresses, sizes
+
+
+def _slice_spans(sizes: Buffers, limit: int) -> list[slice]:
+    """Cut a request so that no part has more than ``limit`` slices."""
+    if not has_pieces(sizes):
+        return [slice(start, min(start + limit, len(sizes))) for start in range(0, len(sizes), limit)]
+    spans, start, slices = [], 0, 0
+    for index, count in enumerate(slices_per_key(sizes)):
+        if slices and slices + count > limit:
+            spans.append(slice(start, index))
+            start, slices = index, 0
+        slices += count
+    return [*spans, slice(start, len(sizes))]

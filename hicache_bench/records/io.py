@@ -1,0 +1,91 @@
+"""Writing and reading records: atomic, never over an existing file, never half."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hicache_bench.errors import InputError, OutputError
+from hicache_bench.records.schema import SCHEMA_VERSION, RunRecord
+
+
+def check_writable(directory: Path) -> None:
+    """Make ``directory`` and prove that a file can be written there, before any work is done.
+
+    Raises:
+        OutputError: it cannot.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+    except OSError as error:
+        raise OutputError(
+            f"cannot write results to {str(directory)!r}: {error.strerror or error}; "
+            "give a writable directory with --out"
+        ) from error
+
+
+def record_name(record: RunRecord) -> str:
+    """``<UTC time>-<preset>-<digest>.json``."""
+    stamp = record.created_utc.replace("-", "").replace(":", "")
+    return f"{stamp}-{record.preset['name']}-{record.preset_digest[:8]}.json"
+
+
+def write_record(record: RunRecord, directory: Path) -> Path:
+    """Write ``record`` under its own name and return the path; the file appears whole or not at all.
+
+    Raises:
+        OutputError: the directory cannot be written, or a record of that name exists.
+    """
+    text = json.dumps(record.to_dict(), indent=1, allow_nan=False) + "\n"
+    target = directory / record_name(record)
+    temporary = None
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", dir=directory, prefix=".record-", suffix=".tmp", delete=False, encoding="utf-8"
+        ) as file:
+            temporary = Path(file.name)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        # Claim the name first: a rename alone would replace a record that is there.
+        with target.open("x"):
+            pass
+        temporary.replace(target)
+    except FileExistsError as error:
+        raise OutputError(f"a record named {target.name} exists already; it is never overwritten") from error
+    except OSError as error:
+        raise OutputError(
+            f"cannot write the record to {str(directory)!r}: {error.strerror or error}; "
+            "give a writable directory with --out"
+        ) from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+    return target
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Load a record as plain data.
+
+    Raises:
+        InputError: not a record, or one of a schema version that this release does not know.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read record {str(path)!r}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise InputError(f"{str(path)!r} is not a JSON record: {error}") from error
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if version != SCHEMA_VERSION:
+        raise InputError(
+            f"{str(path)!r} has schema version {version!r}; this release reads version {SCHEMA_VERSION}"
+        )
+    return dict(data)

@@ -1,0 +1,41 @@
+"""Where a run took place, without anything that names the machine or its user."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from importlib.metadata import distributions
+from pathlib import PurePath
+
+_LIBRARIES = ("numpy",)
+_MOONCAKE = ("mooncake-transfer-engine-non-cuda", "mooncake-transfer-engine")
+
+
+def library_versions(*, with_mooncake: bool) -> dict[str, str]:
+    """Versions of the libraries that moved or counted the bytes."""
+    installed = {distribution.name: distribution.version for distribution in distributions()}
+    wanted = (*_LIBRARIES, *(_MOONCAKE if with_mooncake else ()))
+    return {name: installed[name] for name in wanted if name in installed}
+
+
+def describe_environment() -> dict[str, str | int]:
+    """Interpreter, operating system, architecture and processors."""
+    return {
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "machine": platform.machine(),
+        "processors": os.cpu_count() or 0,
+    }
+
+
+def reduced_command(arguments: Sequence[str]) -> tuple[str, ...]:
+    """The command line with every path cut to its last part, as a record may keep it."""
+    return tuple(_reduced(argument) for argument in arguments)
+
+
+def _reduced(argument: str) -> str:
+    option, equals, value = argument.partition("=")
+    if equals and option.startswith("-"):
+        return f"{option}={_reduced(value)}"
+    return PurePath(argument).name if "/" in argument else argument

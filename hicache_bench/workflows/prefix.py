@@ -1,0 +1,140 @@
+"""A prefix of a model, laid out in host pools: what a server would hold before it saves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hicache_bench.engine.controller import Prefix
+from hicache_bench.errors import InputError
+from hicache_bench.fixtures.fill import PagePattern, unpoisoned
+from hicache_bench.fixtures.host_pool import HostPool, host_bytes
+from hicache_bench.planning.policy import IntVector, SavePolicy
+from hicache_bench.planning.resolve import num_units
+from hicache_bench.pools.descriptor import KVPoolDescriptor
+from hicache_bench.pools.keys import page_hashes
+from hicache_bench.pools.registry import PoolDescriptorRegistry
+from hicache_bench.units import format_tokens
+
+_VOCABULARY = 1 << 17
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefixLayout:
+    """Which units of each pool a save keeps, and the host slot of each: one slot per kept unit, no more."""
+
+    pools: tuple[KVPoolDescriptor, ...]
+    num_tokens: int
+    slots: Mapping[str, IntVector]
+
+    @property
+    def num_slots(self) -> dict[str, int]:
+        """Host slots of each pool."""
+        return {name: int((slots >= 0).sum()) for name, slots in self.slots.items()}
+
+    @property
+    def host_bytes(self) -> int:
+        """Memory of one set of host pools."""
+        counts = self.num_slots
+        return sum(host_bytes(pool, counts[pool.name]) for pool in self.pools)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that the store holds once everything is saved."""
+        counts = self.num_slots
+        return sum(counts[pool.name] * pool.unit_bytes for pool in self.pools)
+
+    def kept_units(self, pool: KVPoolDescriptor) -> IntVector:
+        """Units of ``pool`` that have a slot."""
+        return np.flatnonzero(self.slots[pool.name] >= 0)
+
+    def host_pools(self, *, backed: bool) -> dict[str, HostPool]:
+        """Fresh host pools."""
+        counts = self.num_slots
+        return {pool.name: HostPool(pool, counts[pool.name], backed=backed) for pool in self.pools}
+
+
+def lay_out(registry: PoolDescriptorRegistry, num_tokens: int, policy: SavePolicy) -> PrefixLayout:
+    """Give a slot to every unit that ``policy`` keeps of a prefix.
+
+    Raises:
+        InputError: a prefix that is shorter than a page.
+    """
+    pools = registry.registered
+    page_tokens = pools[0].page_tokens
+    num_pages = num_tokens // page_tokens
+    if num_pages < 1:
+        raise InputError(
+            f"a prefix of {format_tokens(num_tokens)} tokens is shorter than a page of {page_tokens}; "
+            f"give --tokens {page_tokens} or more"
+        )
+    slots = {}
+    for pool in pools:
+        kept = policy.saved_units(pool, num_units(pool, num_pages))
+        slots[pool.name] = np.where(kept, np.cumsum(kept) - 1, -1)
+    return PrefixLayout(pools=pools, num_tokens=num_tokens, slots=slots)
+
+
+def prompt_prefix(layout: PrefixLayout, *, token_seed: int) -> Prefix:
+    """The prompt that asks for the prefix: seeded tokens, one more than the prefix has."""
+    page_tokens = layout.pools[0].page_tokens
+    # The length enters the seed, so that prefixes of one run share no page.
+    generator = np.random.default_rng([token_seed, layout.num_tokens])
+    tokens = generator.integers(0, _VOCABULARY, layout.num_tokens, dtype=np.uint32)
+    return Prefix(
+        prompt_tokens=layout.num_tokens + 1,
+        page_tokens=page_tokens,
+        hashes=page_hashes(tokens, page_tokens),
+        slots=layout.slots,
+    )
+
+
+class FixtureBytes:
+    """The known bytes of a prefix: writes them, and checks what a restore brought."""
+
+    def __init__(self, layout: PrefixLayout, seed: int) -> None:
+        self._layout = layout
+        self.patterns = {pool.name: PagePattern(pool, seed) for pool in layout.pools}
+
+    def fill(self, host_pools: Mapping[str, HostPool]) -> None:
+        """Write every kept unit into its slot."""
+        for pool in self._layout.pools:
+            units = self._layout.kept_units(pool)
+            slots = self._layout.slots[pool.name][units]
+            self.patterns[pool.name].write(host_pools[pool.name], units.tolist(), slots.tolist())
+
+    def mismatched(self, host_pools: Mapping[str, HostPool], arrived: Mapping[str, IntVector]) -> list[str]:
+        """``pool:unit`` of every restored unit whose bytes are not those that were saved."""
+        return [
+            f"{name}:{unit}"
+            for name, units in arrived.items()
+            for unit in self.patterns[name].mismatched(
+                host_pools[name], units.tolist(), self._layout.slots[name][units].tolist()
+            )
+        ]
+
+    def disturbed(self, host_pools: Mapping[str, HostPool], arrived: Mapping[str, IntVector]) -> list[str]:
+        """``pool:slot`` of every slot that was not restored and yet holds something else than poison."""
+        disturbed: list[str] = []
+        for pool in self._layout.pools:
+            restored = self._layout.slots[pool.name][arrived[pool.name]]
+            untouched = np.setdiff1d(np.arange(self._layout.num_slots[pool.name]), restored)
+            disturbed += [
+                f"{pool.name}:{slot}" for slot in unpoisoned(host_pools[pool.name], untouched.tolist())
+            ]
+        return disturbed
+
+
+def build_registry(pools: Sequence[KVPoolDescriptor]) -> PoolDescriptorRegistry:
+    """Register a model's pools.
+
+    Raises:
+        ConfigError: pools that collide, cannot be stored, or store nothing.
+    """
+    registry = PoolDescriptorRegistry()
+    for pool in pools:
+        registry.add(pool)
+    registry.check()
+    return registry

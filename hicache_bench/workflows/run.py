@@ -1,0 +1,171 @@
+"""The main job, for every length asked for; the result is one record."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+
+from hicache_bench import __version__
+from hicache_bench.config.schema import ModelPreset
+from hicache_bench.errors import InputError, MemoryBudgetError
+from hicache_bench.models.engine_profile import pools_of
+from hicache_bench.planning.policy import SavePolicy
+from hicache_bench.pools.keys import KeyBuilder, NamespacedKeyBuilder, SglangKeyBuilder, has_mla_anchor
+from hicache_bench.pools.names import Layout
+from hicache_bench.pools.registry import PoolDescriptorRegistry
+from hicache_bench.records.schema import SCHEMA_VERSION, LengthResult, RunRecord
+from hicache_bench.units import format_size, format_tokens
+from hicache_bench.workflows.accounts import pool_records, preset_dict
+from hicache_bench.workflows.environment import describe_environment, library_versions
+from hicache_bench.workflows.length import LengthJob, Progress
+from hicache_bench.workflows.memory import available_memory_bytes
+from hicache_bench.workflows.prefix import PrefixLayout, build_registry, lay_out
+from hicache_bench.workflows.stores import arena_bytes, open_store
+
+KEY_SCHEMES = ("namespaced", "sglang")
+MEMORY_SHARE = 0.85
+"""Part of the available memory that a run may take; the rest is for the interpreter and the machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What ``run`` was asked for. ``num_queries`` 0 reads every block, as a prefill may need."""
+
+    preset: ModelPreset
+    token_lengths: tuple[int, ...]
+    save_policy: SavePolicy = field(default_factory=SavePolicy)
+    local_prefix_tokens: int = 0
+    store: str = "local"
+    master: str | None = None
+    segment_bytes: int | None = None
+    key_scheme: str = "namespaced"
+    layout: Layout = Layout.PAGE_FIRST
+    num_queries: int = 0
+    repeat: int = 3
+    memory_bytes: int | None = None
+    command: tuple[str, ...] = ()
+
+
+def run(options: RunOptions, progress: Progress) -> RunRecord:
+    """Do the job for every length and return the record.
+
+    A length that does not fit in memory is counted on a store of sizes instead of moved.
+
+    Raises:
+        InputError: options that contradict each other, a prefix shorter than a page, too little memory.
+        StoreError: the store cannot be opened, or does not keep what is saved.
+    """
+    spec = options.preset.spec
+    registry = build_registry(pools_of(spec, profile=options.preset.profile, layout=options.layout))
+    layouts = [lay_out(registry, tokens, options.save_policy) for tokens in options.token_lengths]
+    budget = _memory_budget(options.memory_bytes)
+    # A joined cluster may hold objects of an earlier run; fresh tokens make fresh keys.
+    token_seed = int.from_bytes(os.urandom(4), "little") if options.master else 0
+    keys = _key_builder(options, registry)
+    results: list[LengthResult] = []
+    settings: dict[str, str | int | float] = {}
+    for layout in layouts:
+        result, settings = _run_length(options, layout, registry, keys, token_seed, budget, progress)
+        results.append(result)
+    return RunRecord(
+        schema_version=SCHEMA_VERSION,
+        kind="run",
+        status="ok" if all(check.passed for result in results for check in result.checks) else "failed",
+        created_utc=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        command=options.command,
+        tool_version=__version__,
+        libraries=library_versions(with_mooncake=options.store == "mooncake"),
+        environment=describe_environment(),
+        preset=preset_dict(spec),
+        preset_digest=spec.digest,
+        profile=options.preset.profile,
+        key_scheme=keys.scheme,
+        namespace=keys.namespace if isinstance(keys, NamespacedKeyBuilder) else None,
+        token_seed=token_seed,
+        save_policy=str(options.save_policy),
+        local_prefix_tokens=options.local_prefix_tokens,
+        queries=options.num_queries,
+        store=options.store,
+        store_settings=settings,
+        pools=pool_records(registry),
+        results=tuple(results),
+    )
+
+
+def parse_layout(name: str) -> Layout:
+    """The layout of this name.
+
+    Raises:
+        InputError: no layout has it.
+    """
+    try:
+        return Layout(name)
+    except ValueError as error:
+        allowed = ", ".join(layout.value for layout in Layout)
+        raise InputError(f"unknown layout {name!r}; allowed: {allowed}") from error
+
+
+def _memory_budget(asked_bytes: int | None) -> int:
+    available = int(available_memory_bytes() * MEMORY_SHARE)
+    if asked_bytes is not None and asked_bytes > available:
+        raise MemoryBudgetError(
+            f"--memory {format_size(asked_bytes)} is more than the {format_size(available)} that this "
+            f"machine can give ({MEMORY_SHARE:.0%} of what is available); ask for less"
+        )
+    return available if asked_bytes is None else asked_bytes
+
+
+def _key_builder(options: RunOptions, registry: PoolDescriptorRegistry) -> KeyBuilder:
+    if options.key_scheme == "namespaced":
+        return NamespacedKeyBuilder(options.preset.spec.digest)
+    if options.key_scheme == "sglang":
+        builder = SglangKeyBuilder(mla_backend=has_mla_anchor(tuple(registry)))
+        for pool in registry.registered:
+            builder.templates(pool)  # a pool without a key in this scheme is refused before any work
+        return builder
+    raise InputError(f"unknown key scheme {options.key_scheme!r}; allowed: {', '.join(KEY_SCHEMES)}")
+
+
+def _run_length(
+    options: RunOptions,
+    layout: PrefixLayout,
+    registry: PoolDescriptorRegistry,
+    keys: KeyBuilder,
+    token_seed: int,
+    budget_bytes: int,
+    progress: Progress,
+) -> tuple[LengthResult, dict[str, str | int | float]]:
+    """Move, or count, one length; also the store's effective settings."""
+    owns_store_memory = options.store == "local" or options.master is None
+    needed = layout.host_bytes + (arena_bytes(layout.stored_bytes) if owns_store_memory else 0)
+    name, reason = options.store, None
+    if name == "count":
+        needed, reason = 0, "the count store moves nothing"
+    elif needed > budget_bytes:
+        name = "count"
+        reason = f"needs {format_size(needed)} of memory, and {format_size(budget_bytes)} may be taken"
+    progress(f"{format_tokens(layout.num_tokens)} tokens: opening the {name} store")
+    master = options.master if name == options.store else None
+    with open_store(
+        name, stored_bytes=layout.stored_bytes, master=master, segment_bytes=options.segment_bytes
+    ) as opened:
+        job = LengthJob(
+            layout=layout,
+            registry=registry,
+            keys=keys,
+            store=opened.backend,
+            save_policy=options.save_policy,
+            local_prefix_tokens=options.local_prefix_tokens,
+            num_queries=options.num_queries,
+            repeat=options.repeat,
+            token_seed=token_seed,
+            memory_bytes=needed,
+            evidence_reason=reason,
+            progress=progress,
+        )
+        try:
+            return job.run(), opened.settings
+        finally:
+            if master is not None:
+                job.remove()

@@ -1,0 +1,76 @@
+"""Opening the store that a command names, and closing it whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from hicache_bench.errors import InputError
+from hicache_bench.store.base import KVStoreBackend
+from hicache_bench.store.counting import CountingStore
+from hicache_bench.store.local import LocalKVStore
+
+STORES = ("local", "count", "mooncake")
+_ARENA_SLACK = 1.25
+"""Room beyond the objects, so that nothing comes near the eviction watermark (0.90)."""
+_MIN_ARENA_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStore:
+    """A store that is open, and its effective settings, those of a private master included."""
+
+    backend: KVStoreBackend
+    settings: dict[str, str | int | float]
+
+
+def arena_bytes(stored_bytes: int) -> int:
+    """Capacity that holds ``stored_bytes`` without evicting; only pages that are written take memory."""
+    return max(_MIN_ARENA_BYTES, int(stored_bytes * _ARENA_SLACK))
+
+
+@contextmanager
+def open_store(
+    name: str, *, stored_bytes: int, master: str | None = None, segment_bytes: int | None = None
+) -> Iterator[OpenStore]:
+    """An open store with room for ``stored_bytes``.
+
+    ``mooncake`` starts a private master and contributes a segment of that size, or joins the cluster at
+    ``master`` and contributes ``segment_bytes`` (default 0: a pure client). The client is closed before the
+    master is stopped.
+
+    Raises:
+        InputError: an unknown store, or a master for a store that has none.
+        StoreUnavailableError: no wheel, a missing system library, no master.
+    """
+    if name not in STORES:
+        raise InputError(f"unknown store {name!r}; allowed: {', '.join(STORES)}")
+    if master is not None and name != "mooncake":
+        raise InputError(f"--master is for --store mooncake, not {name!r}")
+    if name == "local":
+        with LocalKVStore(arena_bytes(stored_bytes)) as store:
+            yield OpenStore(store, store.settings)
+    elif name == "count":
+        with CountingStore() as store:
+            yield OpenStore(store, store.settings)
+    else:
+        with _open_mooncake(arena_bytes(stored_bytes), master, segment_bytes) as opened:
+            yield opened
+
+
+@contextmanager
+def _open_mooncake(capacity_bytes: int, master: str | None, segment_bytes: int | None) -> Iterator[OpenStore]:
+    # Imported here: only this store needs them, and they look for the wheel.
+    from hicache_bench.store.client import open_mooncake
+    from hicache_bench.store.master import ManagedMaster
+
+    if master is not None:
+        with open_mooncake(master, segment_bytes=segment_bytes or 0) as store:
+            yield OpenStore(store, store.settings)
+        return
+    with (
+        ManagedMaster() as managed,
+        open_mooncake(managed.address, segment_bytes=segment_bytes or capacity_bytes) as store,
+    ):
+        yield OpenStore(store, {**managed.settings, **store.settings})
