@@ -6,6 +6,7 @@ measured in one process; whole processes are medians of several runs.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,8 @@ from rich.table import Table
 
 from benchmarks.paired import Row, at_least, at_most, median_seconds, paired_ratio, seconds_of
 from hicache_bench.config.load import list_presets, load_model
-from hicache_bench.engine.controller import HybridKVController, Lookup, Prefix
+from hicache_bench.engine.controller import HybridKVController, Lookup
+from hicache_bench.engine.prefix import Prefix
 from hicache_bench.fixtures.host_pool import HostPool
 from hicache_bench.models.engine_profile import pools_of
 from hicache_bench.planning.plan import build_plan
@@ -102,7 +104,7 @@ def local_restore(object_bytes: int, total_bytes: int = 512 * _MIB, pairs: int =
 
 
 def mooncake_restore(pairs: int = 15) -> float:
-    """``deepseek-v3.2``, 8k tokens: restore against bare ``batch_get_into``, same keys, buffers and batches."""
+    """``deepseek-v3.2``, 8k tokens: restore against bare ``batch_get_into`` of the same keys and buffers."""
     preset = load_model("deepseek-v3.2")
     pools = pools_of(preset.spec, profile=preset.profile)
 
@@ -160,13 +162,19 @@ def resolve_and_plan(samples: int = 51) -> float:
     return 1e3 * median_seconds(work, samples=samples)
 
 
+def _environment() -> dict[str, str]:
+    """That of a user: Python keeps what it compiled."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def whole_process(arguments: list[str], runs: int = 5) -> float:
     """Median seconds of a whole command."""
     with tempfile.TemporaryDirectory() as directory:
         command = [*_COMMAND, *arguments, *(["--out", directory] if "run" in arguments else [])]
 
         def run() -> None:
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            quiet = subprocess.DEVNULL
+            subprocess.run(command, check=True, stdout=quiet, stderr=quiet, env=_environment())
 
         run()
         return median(seconds_of(run) for _ in range(runs))

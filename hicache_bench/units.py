@@ -1,4 +1,4 @@
-"""Sizes, rates and token counts, read and printed in one place.
+"""Sizes, durations and token counts, read and printed in one place.
 
 ``GiB`` and ``GB`` differ (2**30 and 10**9 bytes). A token count uses the field's own ``k`` = 1,024 and
 ``M`` = 1,048,576.
@@ -52,24 +52,6 @@ def parse_tokens(text: str) -> int:
     return _parse(text, _TOKEN_UNITS, "number of tokens", "8192, 8k, 1M (k = 1,024, M = 1,048,576)")
 
 
-def parse_rate(text: str) -> float:
-    """Bytes per second of ``25GB/s``, ``20GiB/s`` or ``200Gb/s`` (bits: 25 GB/s).
-
-    Raises:
-        UnitError: not a rate, or zero.
-    """
-    allowed = "25GB/s, 20GiB/s, 200Gb/s (b = bits, B = bytes)"
-    stem, slash, per = text.strip().partition("/")
-    if not slash or per.strip() != "s":
-        raise UnitError(f"{text!r} is not a rate; allowed: {allowed}")
-    match = _NUMBER.fullmatch(stem)
-    bits = match is not None and match.group(2).endswith("b")
-    rate = _parse(stem, _SIZE_UNITS, "rate", allowed) / (8 if bits else 1)
-    if rate <= 0:
-        raise UnitError(f"{text!r} is not a rate above zero; allowed: {allowed}")
-    return rate
-
-
 def format_size(num_bytes: int) -> str:
     """Human size in binary units, four significant digits: ``38.24 MiB``."""
     for unit, name in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
@@ -86,11 +68,6 @@ def format_tokens(num_tokens: int) -> str:
         if num_tokens and num_tokens % unit == 0:
             return f"{num_tokens // unit}{name}"
     return f"{num_tokens:,}"
-
-
-def format_rate(bytes_per_second: float) -> str:
-    """Decimal gigabytes per second, as links are sold: ``7.42 GB/s``."""
-    return f"{bytes_per_second / 1e9:.2f} GB/s"
 
 
 def format_seconds(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Sizes, rates and token counts."""
+"""Sizes, durations and token counts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from hicache_bench.units import (
     KIB,
     MIB,
     TIB,
-    format_rate,
     format_seconds,
     format_size,
     format_tokens,
-    parse_rate,
     parse_size,
     parse_tokens,
 )
@@ -71,27 +69,6 @@ def test_what_is_no_token_count(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("25GB/s", 25e9),
-        ("20GiB/s", 20 * 2**30),
-        ("200Gb/s", 25e9),
-        ("200 Gb / s", 25e9),
-        ("8b/s", 1.0),
-        ("1000B/s", 1000.0),
-    ],
-)
-def test_rate(text: str, expected: float) -> None:
-    assert pytest.approx(expected) == parse_rate(text)
-
-
-@pytest.mark.parametrize("text", ["", "25GB", "25GB/h", "25/", "/s", "0GB/s", "-1GB/s", "GB/s", "25GBps"])
-def test_what_is_no_rate(text: str) -> None:
-    with pytest.raises(UnitError, match="25GB/s"):
-        parse_rate(text)
-
-
-@pytest.mark.parametrize(
     ("num_bytes", "expected"),
     [
         (0, "0 B"),
@@ -117,10 +94,6 @@ def test_size_as_text(num_bytes: int, expected: str) -> None:
 )  # fmt: skip
 def test_tokens_as_text(num_tokens: int, expected: str) -> None:
     assert expected == format_tokens(num_tokens)
-
-
-def test_rate_as_text() -> None:
-    assert "7.42 GB/s" == format_rate(7.42e9)
 
 
 @pytest.mark.parametrize(

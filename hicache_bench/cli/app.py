@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from types import FrameType
@@ -22,6 +21,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run_command)
@@ -53,13 +53,13 @@ def main() -> None:
     except HicacheBenchError as error:
         print_note(f"error: {error}")
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print_note("interrupted: what was started is stopped, and nothing was written")
-        sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of stdout has gone (`| head`); the interpreter must not complain about it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    except SystemExit as stop:
+        # Typer turns an interrupt into this exit code, and a closed pipe (`| head`) into 1, without a word.
+        if stop.code == INTERRUPTED:
+            print_note("interrupted: what was started is stopped, and nothing was written")
+        elif isinstance(stop.__context__, BrokenPipeError):
+            sys.exit(0)
+        raise
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

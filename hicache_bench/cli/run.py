@@ -35,7 +35,11 @@ def run_command(
     json: bool = typer.Option(False, "--json", help="Print the record as JSON on stdout."),
     out: Annotated[Path, typer.Option(help="Directory for the record.")] = Path("results/runs"),
 ) -> None:
-    """Save a prefix, forget it, restore it under each policy, check every byte, and report the cost."""
+    """Save a prefix, restore it, and report what each policy costs.
+
+    The prefix is saved through the engine, forgotten, found, restored under the policies dense, hit_policy
+    and selective, and checked byte for byte. A record is written.
+    """
     from hicache_bench.cli.terminal import print_json, print_note, print_result, progress
     from hicache_bench.config.load import load_model
     from hicache_bench.errors import VerificationError

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hicache_bench.engine.host import HostPool, buffer_ranges
 from hicache_bench.engine.metrics import MetricsSink
-from hicache_bench.engine.transfer import PoolWork, SelectiveTransferEngine, Transfer, arrived_units
+from hicache_bench.engine.prefix import Prefix, PrefixKeys
+from hicache_bench.engine.transfer import (
+    PoolWork,
+    SelectiveTransferEngine,
+    Transfer,
+    arrived_units,
+    unstored,
+)
 from hicache_bench.errors import ConfigError
 from hicache_bench.planning.ledger import Ledger, PoolArrival, Volume, settle, volume
 from hicache_bench.planning.plan import PoolPlan, TransferPlan, build_plan, narrow
@@ -18,6 +25,7 @@ from hicache_bench.planning.policy import BoolVector, IntVector, SavePolicy, Tra
 from hicache_bench.planning.resolve import Resolution, matchable_pages, num_units, resolve, unit_ends
 from hicache_bench.pools.descriptor import KVPoolDescriptor
 from hicache_bench.pools.keys import KeyBuilder
+from hicache_bench.pools.names import HitPolicy
 from hicache_bench.pools.registry import PoolDescriptorRegistry
 from hicache_bench.store.base import EXISTS, MISS, OK, KeyResult, KVStoreBackend
 
@@ -26,28 +34,6 @@ LOOKUP_KEYS_PER_CALL = 1 << 15
 
 UnitSelector = Callable[[KVPoolDescriptor, HostPool], BoolVector]
 """Scores a restored index: given the selected pool and the index's host pool, one flag per unit."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prefix:
-    """A prompt's prefix and where its pages lie in the host pools.
-
-    ``hashes[i]`` is the hash of page ``first_page + i``. ``slots`` gives, for each physical pool, the host
-    slot of every unit, or -1 where the host holds none. Pages below ``first_page`` are not looked up: their
-    bytes are local.
-    """
-
-    prompt_tokens: int
-    page_tokens: int
-    hashes: Sequence[str] = field(repr=False)
-    slots: Mapping[str, IntVector] = field(repr=False)
-    first_page: int = 0
-    parent: str | None = None
-
-    @property
-    def num_pages(self) -> int:
-        """Whole pages of the prefix."""
-        return self.first_page + len(self.hashes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +60,11 @@ class SaveReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lookup:
-    """What a store holds of a prefix: per pool, one flag per unit. An ``error`` is not a miss."""
+    """What a store holds of a prefix: per pool, one flag per unit. An ``error`` is not a miss.
+
+    ``diagnostics`` name faults of the question itself: ``chain_anchor_mismatch`` if a prefix that continues
+    past ``first_page`` was hashed without its parent, so that nothing written by a server can be found.
+    """
 
     prefix: Prefix
     presence: Mapping[str, BoolVector]
@@ -82,6 +72,7 @@ class Lookup:
     calls: int
     errors: int
     seconds: float
+    diagnostics: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,9 +113,9 @@ class HybridKVController:
             raise ConfigError(f"pools {', '.join(absent)} have no host pool; give one for each physical pool")
         self.pools = registry.registered
         self._host_pools = host_pools
-        self._keys = keys
+        self._keys = PrefixKeys(keys)
         self._store = store
-        self._engine = engine or SelectiveTransferEngine(store, keys, clock=clock)
+        self._engine = engine or SelectiveTransferEngine(store, clock=clock)
         self._metrics = metrics or MetricsSink()
         self._clock = clock
         self._registered: list[int] = []
@@ -145,12 +136,14 @@ class HybridKVController:
         started = self._clock()
         kept = {
             pool.name: np.flatnonzero(
-                policy.saved_units(pool, num_units(pool, prefix.num_pages)) & (prefix.slots[pool.name] >= 0)
+                policy.saved_units(pool, num_units(pool, prefix.num_pages))
+                & (prefix.slots[pool.name] >= 0)
+                & prefix.is_keyed(pool)
             )
             for pool in self.pools
         }
         work = [self._work(pool, prefix, kept[pool.name]) for pool in self.pools]
-        transfer = self._engine.write(work, prefix.hashes)
+        transfer = self._engine.write(work)
         seconds = self._clock() - started
         stored = self._stored_pages(prefix, work, transfer)
         report = SaveReport(
@@ -176,7 +169,7 @@ class HybridKVController:
         spans: list[tuple[KVPoolDescriptor, int, int]] = []
         keys: list[str] = []
         for pool in self.pools:
-            pool_keys = self._keys.keys(pool, _unit_hashes(pool, prefix))
+            pool_keys = self._keys.asked(pool, prefix)
             spans.append((pool, len(keys), len(pool_keys)))
             keys += pool_keys
         results: list[KeyResult] = []
@@ -186,7 +179,7 @@ class HybridKVController:
         presence = {}
         for pool, start, count in spans:
             units = num_units(pool, prefix.num_pages)
-            keys_per_unit = len(self._keys.templates(pool))
+            keys_per_unit = self._keys.per_unit(pool)
             present = np.ones(units, dtype=np.bool_)
             present[units - count // keys_per_unit :] = arrived_units(
                 results[start : start + count], keys_per_unit
@@ -199,6 +192,7 @@ class HybridKVController:
             calls=len(starts),
             errors=len(results) - results.count(OK) - results.count(MISS),
             seconds=self._clock() - started,
+            diagnostics=("chain_anchor_mismatch",) if prefix.first_page and prefix.parent is None else (),
         )
 
     def resolve(self, lookup: Lookup, policy: TransferPolicy) -> Resolution:
@@ -276,7 +270,7 @@ class HybridKVController:
 
     def _read(self, prefix: Prefix, plans: Iterable[PoolPlan]) -> Transfer:
         work = [self._work(item.pool, prefix, item.units) for item in plans]
-        return self._engine.read(work, prefix.hashes)
+        return self._engine.read(work)
 
     def _work(self, pool: KVPoolDescriptor, prefix: Prefix, units: IntVector) -> PoolWork:
         slots = prefix.slots[pool.name][units]
@@ -285,17 +279,25 @@ class HybridKVController:
                 f"pool {pool.name!r}: unit {int(units[int(np.argmin(slots))])} has no host slot to move to; "
                 "allocate one for every unit that a plan may read"
             )
-        ends = unit_ends(pool, prefix.num_pages)[units] - prefix.first_page
-        return PoolWork(pool=pool, host_pool=self._host_pools[pool.name], units=units, ends=ends, slots=slots)
+        return PoolWork(
+            pool=pool,
+            host_pool=self._host_pools[pool.name],
+            units=units,
+            ends=unit_ends(pool, prefix.num_pages)[units],
+            slots=slots,
+            keys=self._keys.of_units(pool, prefix, units),
+        )
 
     def _stored_pages(self, prefix: Prefix, work: Sequence[PoolWork], transfer: Transfer) -> int:
-        """Pages before the first object that could not be stored."""
+        """Pages before the first object that was not stored: it failed, or the host lacks a needed page."""
         stored = prefix.num_pages
         for item in work:
-            results = transfer.results[item.pool.name]
-            failed = [i for i, result in enumerate(results) if result is not OK and result is not EXISTS]
+            if item.pool.hit_policy is HitPolicy.ALL_PAGES:
+                lacking = np.flatnonzero((prefix.slots[item.pool.name] < 0) & prefix.is_keyed(item.pool))
+                stored = min([stored, *(lacking[:1] * item.pool.unit_pages).tolist()])
+            failed = unstored(transfer.results[item.pool.name])
             if failed:
-                unit = int(item.units[failed[0] // len(self._keys.templates(item.pool))])
+                unit = int(item.units[failed[0] // self._keys.per_unit(item.pool)])
                 stored = min(stored, unit * item.pool.unit_pages)
         return stored
 
@@ -305,9 +307,10 @@ class HybridKVController:
     def _volume(self, pool: KVPoolDescriptor, transfer: Transfer, *wanted: KeyResult) -> Volume:
         """Units whose every object has one of the ``wanted`` results, and all objects that have."""
         results = transfer.results[pool.name]
-        sizes = [template.component.object_bytes for template in self._keys.templates(pool)]
-        if sum(map(results.count, wanted)) == len(results):
-            return volume(pool, len(results) // len(sizes))
+        sizes = [component.object_bytes for component in pool.stored_components]
+        found = sum(results.count(result) for result in wanted)
+        if found in (0, len(results)):
+            return volume(pool, found // len(sizes))
         flags = np.array([result in wanted for result in results], dtype=np.bool_).reshape(-1, len(sizes))
         return Volume(
             int(flags.all(axis=1).sum()), int(flags.sum()), int(flags.sum(axis=0) @ np.array(sizes))
@@ -315,7 +318,7 @@ class HybridKVController:
 
     def _arrival(self, item: PoolPlan, transfer: Transfer) -> PoolArrival:
         results = transfer.results[item.pool.name]
-        whole = arrived_units(results, len(self._keys.templates(item.pool)))
+        whole = arrived_units(results, self._keys.per_unit(item.pool))
         planned = volume(item.pool, len(item.units))
         if whole.all():
             return PoolArrival(units=item.units, read=planned)
@@ -334,14 +337,8 @@ def remove_prefix(
 ) -> None:
     """Take the prefix's objects out of the store, leased or not."""
     for pool in pools:
-        for key in keys.keys(pool, _unit_hashes(pool, prefix)):
+        for key in PrefixKeys(keys).asked(pool, prefix):
             store.remove(key, force=True)
-
-
-def _unit_hashes(pool: KVPoolDescriptor, prefix: Prefix) -> list[str]:
-    """The hash under which each unit is stored, of those that end beyond ``first_page``."""
-    ends = unit_ends(pool, prefix.num_pages)
-    return [prefix.hashes[i] for i in (ends[ends > prefix.first_page] - 1 - prefix.first_page).tolist()]
 
 
 def _merged(first: Transfer, second: Transfer) -> Transfer:

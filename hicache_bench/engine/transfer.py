@@ -12,8 +12,15 @@ from hicache_bench.engine.host import HostPool, as_pieces, has_pieces, page_buff
 from hicache_bench.errors import StoreContractError
 from hicache_bench.planning.policy import BoolVector, IntVector
 from hicache_bench.pools.descriptor import KVPoolDescriptor
-from hicache_bench.pools.keys import KeyBuilder
-from hicache_bench.store.base import EXISTS, OK, Buffers, KeyResult, KVStoreBackend, Status, error
+from hicache_bench.store.base import (
+    EXISTS,
+    OK,
+    Buffers,
+    KeyResult,
+    KVStoreBackend,
+    Status,
+    error,
+)
 
 BATCH_PAGES = 128
 """Pages of one store call. Source: SGLang 0.5.23 ``STORAGE_BATCH_SIZE`` (golden file)."""
@@ -29,7 +36,8 @@ NOT_ATTEMPTED = error(-1)
 class PoolWork:
     """Units of one pool to move.
 
-    ``units[i]`` lies in host slot ``slots[i]``; its key is the hash of page ``ends[i] - 1`` of those given.
+    ``units[i]`` ends page ``ends[i]`` (exclusive) and lies in host slot ``slots[i]``. ``keys`` are those of
+    all units, the components of a unit together.
     """
 
     pool: KVPoolDescriptor
@@ -37,6 +45,7 @@ class PoolWork:
     units: IntVector
     ends: IntVector
     slots: IntVector
+    keys: list[str] = field(repr=False)
 
 
 @dataclass(slots=True)
@@ -79,7 +88,6 @@ class SelectiveTransferEngine:
     def __init__(
         self,
         store: KVStoreBackend,
-        keys: KeyBuilder,
         *,
         batch_pages: int = BATCH_PAGES,
         put_retries: int = 1,
@@ -87,30 +95,27 @@ class SelectiveTransferEngine:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._store = store
-        self._keys = keys
         self._batch_pages = batch_pages
         self._put_retries = put_retries
         self._clock = clock
         self._sleep = sleep
 
-    def write(self, work: Sequence[PoolWork], hashes: Sequence[str]) -> Transfer:
+    def write(self, work: Sequence[PoolWork]) -> Transfer:
         """Put every unit. A batch that still fails after its retries ends the save: no later one is sent."""
-        return self._run(work, hashes, self._put)
+        return self._run(work, self._put)
 
-    def read(self, work: Sequence[PoolWork], hashes: Sequence[str]) -> Transfer:
+    def read(self, work: Sequence[PoolWork]) -> Transfer:
         """Get every unit. A batch in which *every* object fails with an error (not a miss) ends the read."""
-        return self._run(work, hashes, self._get)
+        return self._run(work, self._get)
 
     def _run(
         self,
         work: Sequence[PoolWork],
-        hashes: Sequence[str],
         move: Callable[[Transfer, list[str], Buffers, Buffers], tuple[list[KeyResult], bool]],
     ) -> Transfer:
         transfer = Transfer(results={item.pool.name: [] for item in work})
-        requests = [self._request(item, hashes) for item in work if len(item.units)]
-        no_pages = np.empty(0, dtype=np.int64)
-        pages = np.unique(np.concatenate([no_pages, *(request.ends for request in requests)]))
+        requests = [_request(item) for item in work if len(item.units)]
+        pages = _distinct([request.ends for request in requests])
         for start in range(0, len(pages), self._batch_pages):
             batch = pages[start : start + self._batch_pages]
             spans = [(request, _span(request, batch[0], batch[-1])) for request in requests]
@@ -128,19 +133,12 @@ class SelectiveTransferEngine:
             answered += [NOT_ATTEMPTED] * (len(request.keys) - len(answered))
         return transfer
 
-    def _request(self, item: PoolWork, hashes: Sequence[str]) -> _Request:
-        keys_per_unit = len(self._keys.templates(item.pool))
-        addresses, sizes = page_buffers(item.host_pool, item.slots, keys_per_unit)
-        unit_hashes = [hashes[end] for end in (item.ends - 1).tolist()]
-        keys = self._keys.keys(item.pool, unit_hashes)
-        return _Request(item.pool.name, keys, addresses, sizes, keys_per_unit, item.ends)
-
     def _put(
         self, transfer: Transfer, keys: list[str], addresses: Buffers, sizes: Buffers
     ) -> tuple[list[KeyResult], bool]:
         results = self._call(self._store.batch_put_from, transfer, keys, addresses, sizes)
         for _ in range(self._put_retries):
-            failed = [i for i, result in enumerate(results) if result is not OK and result is not EXISTS]
+            failed = unstored(results)
             if not failed:
                 break
             transfer.retried += len(failed)
@@ -154,7 +152,7 @@ class SelectiveTransferEngine:
             )
             for i, result in zip(failed, again, strict=True):
                 results[i] = result
-        return results, all(result is OK or result is EXISTS for result in results)
+        return results, not unstored(results)
 
     def _get(
         self, transfer: Transfer, keys: list[str], addresses: Buffers, sizes: Buffers
@@ -180,6 +178,13 @@ class SelectiveTransferEngine:
         return results
 
 
+def unstored(results: Sequence[KeyResult]) -> list[int]:
+    """Positions of the objects that a put left out of the store."""
+    if results.count(OK) + results.count(EXISTS) == len(results):
+        return []
+    return [i for i, result in enumerate(results) if result is not OK and result is not EXISTS]
+
+
 def arrived_units(results: Sequence[KeyResult], keys_per_unit: int) -> BoolVector:
     """One flag per unit: every one of its components is there."""
     if results.count(OK) == len(results):
@@ -187,6 +192,20 @@ def arrived_units(results: Sequence[KeyResult], keys_per_unit: int) -> BoolVecto
     flags = np.array([result is OK for result in results], dtype=np.bool_)
     whole: BoolVector = np.logical_and.reduce(flags.reshape(-1, keys_per_unit), axis=1)
     return whole
+
+
+def _distinct(ends: Sequence[IntVector]) -> IntVector:
+    """The pages in which any unit ends, each once, rising."""
+    marks = np.zeros(max((int(part[-1]) for part in ends), default=0) + 1, dtype=np.bool_)
+    for part in ends:
+        marks[part] = True
+    return np.flatnonzero(marks)
+
+
+def _request(work: PoolWork) -> _Request:
+    keys_per_unit = len(work.keys) // len(work.units)
+    addresses, sizes = page_buffers(work.host_pool, work.slots, keys_per_unit)
+    return _Request(work.pool.name, work.keys, addresses, sizes, keys_per_unit, work.ends)
 
 
 def _span(request: _Request, first_end: int, last_end: int) -> slice:

@@ -23,7 +23,7 @@ _FORBID_UNKNOWN_FIELDS: dict[str, Any] = {"extra": "forbid"}
 class FullAttention:
     """Every token's K and V; ``v_head_dim`` defaults to ``head_dim``."""
 
-    __pydantic_config__: ClassVar = _FORBID_UNKNOWN_FIELDS
+    __pydantic_config__: ClassVar[Any] = _FORBID_UNKNOWN_FIELDS
     attention: Literal["full"] = "full"
     kv_heads: int
     head_dim: int
@@ -34,7 +34,7 @@ class FullAttention:
 class SlidingWindow:
     """K and V of the last ``window`` tokens, the query's own included (as ``config.json`` counts it)."""
 
-    __pydantic_config__: ClassVar = _FORBID_UNKNOWN_FIELDS
+    __pydantic_config__: ClassVar[Any] = _FORBID_UNKNOWN_FIELDS
     attention: Literal["swa"] = "swa"
     kv_heads: int
     head_dim: int
@@ -46,7 +46,7 @@ class SlidingWindow:
 class ChunkedAttention:
     """K and V since the last multiple of ``chunk``: keys of an earlier chunk are dead."""
 
-    __pydantic_config__: ClassVar = _FORBID_UNKNOWN_FIELDS
+    __pydantic_config__: ClassVar[Any] = _FORBID_UNKNOWN_FIELDS
     attention: Literal["chunked"] = "chunked"
     kv_heads: int
     head_dim: int
@@ -58,7 +58,7 @@ class ChunkedAttention:
 class MlaAttention:
     """The multi-head latent of every token: one row for K and V together."""
 
-    __pydantic_config__: ClassVar = _FORBID_UNKNOWN_FIELDS
+    __pydantic_config__: ClassVar[Any] = _FORBID_UNKNOWN_FIELDS
     attention: Literal["mla"] = "mla"
     kv_lora_rank: int
     qk_rope_head_dim: int
@@ -68,7 +68,7 @@ class MlaAttention:
 class SparseIndex:
     """Index keys that choose, for each query, the ``top_k`` tokens of the layer's main attention."""
 
-    __pydantic_config__: ClassVar = _FORBID_UNKNOWN_FIELDS
+    __pydantic_config__: ClassVar[Any] = _FORBID_UNKNOWN_FIELDS
     attention: Literal["sparse_index"] = "sparse_index"
     index_head_dim: int
     top_k: int
@@ -78,7 +78,7 @@ class SparseIndex:
 class GatedDelta:
     """Recurrent state of a gated delta rule layer (GDN)."""
 
-    __pydantic_config__: ClassVar = _FORBID_UNKNOWN_FIELDS
+    __pydantic_config__: ClassVar[Any] = _FORBID_UNKNOWN_FIELDS
     attention: Literal["gdn"] = "gdn"
     key_heads: int
     value_heads: int
@@ -91,7 +91,7 @@ class GatedDelta:
 class KimiDelta:
     """Recurrent state of a Kimi delta attention layer (KDA)."""
 
-    __pydantic_config__: ClassVar = _FORBID_UNKNOWN_FIELDS
+    __pydantic_config__: ClassVar[Any] = _FORBID_UNKNOWN_FIELDS
     attention: Literal["kda"] = "kda"
     heads: int
     head_dim: int
@@ -102,7 +102,7 @@ class KimiDelta:
 class LatentWindow:
     """DeepSeek V4's sliding window: one latent row of ``nope_dim`` fp8 and ``rope_dim`` bf16 a token."""
 
-    __pydantic_config__: ClassVar = _FORBID_UNKNOWN_FIELDS
+    __pydantic_config__: ClassVar[Any] = _FORBID_UNKNOWN_FIELDS
     attention: Literal["latent_window"] = "latent_window"
     nope_dim: int
     rope_dim: int
@@ -117,7 +117,7 @@ class CompressedAttention:
     the rows and the index keys are pooled over overlapping groups, whose running state is cached too.
     """
 
-    __pydantic_config__: ClassVar = _FORBID_UNKNOWN_FIELDS
+    __pydantic_config__: ClassVar[Any] = _FORBID_UNKNOWN_FIELDS
     attention: Literal["compressed"] = "compressed"
     ratio: int
     nope_dim: int

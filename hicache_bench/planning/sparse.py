@@ -30,7 +30,7 @@ def select_units(
         if scores.shape[1] <= top_k:
             return np.ones(num_units, dtype=np.bool_)
         rows = np.argpartition(scores, -top_k, axis=1)[:, -top_k:]
-        selected[np.unique(rows // rows_per_unit)] = True
+        selected[rows // rows_per_unit] = True
         if selected.all():
             break
     return selected

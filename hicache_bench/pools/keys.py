@@ -91,11 +91,12 @@ class KeyBuilder(ABC):
 
     def keys(self, pool: KVPoolDescriptor, hashes: Sequence[str]) -> list[str]:
         """Keys page by page, the components of a page together: ``k`` and ``v`` of page 0, then of page 1."""
-        affixes = [(template.prefix, template.suffix) for template in self.templates(pool)]
-        if len(affixes) == 1:
-            prefix, suffix = affixes[0]
-            return [prefix + page_hash + suffix for page_hash in hashes]
-        return [prefix + page_hash + suffix for page_hash in hashes for prefix, suffix in affixes]
+        templates = self.templates(pool)
+        keys = [""] * (len(hashes) * len(templates))
+        for index, template in enumerate(templates):
+            prefix, suffix = template.prefix, template.suffix
+            keys[index :: len(templates)] = [prefix + page_hash + suffix for page_hash in hashes]
+        return keys
 
     @abstractmethod
     def _affixes(self, pool: KVPoolDescriptor, component: Component) -> tuple[str, str]:

@@ -39,17 +39,21 @@ def resolve(layout: Layout, io: IoBackend = IoBackend.KERNEL) -> Layout:
     return Layout.PAGE_FIRST_DIRECT if io is IoBackend.DIRECT else Layout.PAGE_FIRST
 
 
-def check_storable(pool_name: str, layout: Layout) -> None:
-    """Refuse a layout whose pages are not contiguous.
+def check_storable(pool_name: str, layout: str) -> None:
+    """Refuse a layout whose pages are not contiguous, or that nobody here knows.
 
     Raises:
-        LayoutError: ``layer_first``, naming the layout to use instead.
+        LayoutError: ``layer_first``, naming the layout to use instead; another name, naming those allowed.
     """
-    if layout not in STORABLE_LAYOUTS:
+    names = sorted(storable.value for storable in STORABLE_LAYOUTS)
+    if layout == Layout.LAYER_FIRST.value:
+        direct = resolve(Layout.LAYER_FIRST, IoBackend.DIRECT)
         raise LayoutError(
             f"pool {pool_name!r} has layout {layout}, whose pages are scattered over layers; "
-            f"use {resolve(layout)}, or {resolve(layout, IoBackend.DIRECT)} with direct I/O"
+            f"use {resolve(Layout.LAYER_FIRST)}, or {direct} with direct I/O"
         )
+    if layout not in names:
+        raise LayoutError(f"pool {pool_name!r} has layout {layout!r}; a store takes {', '.join(names)}")
 
 
 def canonical_view(

@@ -10,7 +10,6 @@ from typing import Any
 from hicache_bench.errors import ConfigError
 from hicache_bench.pools import layout as layouts
 from hicache_bench.pools.descriptor import KVPoolDescriptor
-from hicache_bench.pools.names import Layout
 
 
 class Decision(str, Enum):
@@ -53,8 +52,7 @@ class PoolDescriptorRegistry:
                 f"host pool has {'no buffer' if host_pool.kv_buffer is None else 'a buffer'}"
             )
         if not pool.is_logical:
-            layout = pool.layout if host_pool is None else Layout(host_pool.layout)
-            layouts.check_storable(pool.name, layout)
+            layouts.check_storable(pool.name, pool.layout if host_pool is None else host_pool.layout)
         self._pools[pool.name] = pool
         self._folded[pool.name.casefold()] = pool.name
         for suffix in _key_suffixes(pool):

@@ -13,14 +13,14 @@ from hicache_bench.records.schema import SCHEMA_VERSION, RunRecord
 
 
 def check_writable(directory: Path) -> None:
-    """Make ``directory`` and prove that a file can be written there, before any work is done.
+    """Prove that a file can be written to ``directory``, or the directory be made; leaves nothing there.
 
     Raises:
         OutputError: it cannot.
     """
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=directory):
+        existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+        with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
         raise OutputError(
@@ -43,7 +43,7 @@ def write_record(record: RunRecord, directory: Path) -> Path:
     """
     text = json.dumps(record.to_dict(), indent=1, allow_nan=False) + "\n"
     target = directory / record_name(record)
-    temporary = None
+    temporary = claimed = None
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(
@@ -56,8 +56,9 @@ def write_record(record: RunRecord, directory: Path) -> Path:
         temporary.chmod(0o644)
         # Claim the name first: a rename alone would replace a record that is there.
         with target.open("x"):
-            pass
+            claimed = target
         temporary.replace(target)
+        claimed = None
     except FileExistsError as error:
         raise OutputError(f"a record named {target.name} exists already; it is never overwritten") from error
     except OSError as error:
@@ -66,8 +67,9 @@ def write_record(record: RunRecord, directory: Path) -> Path:
             "give a writable directory with --out"
         ) from error
     finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
+        for leftover in (temporary, claimed):
+            if leftover is not None:
+                leftover.unlink(missing_ok=True)
     return target
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hicache_bench.records.schema import Amount, Evidence, LengthResult, PolicyResult, PoolAccount, RunRecord
-from hicache_bench.units import format_rate, format_seconds, format_size, format_tokens
+from hicache_bench.units import format_seconds, format_size, format_tokens
 
 _POOL_WIDTH = 22
 _REASONS = {"superseded_state": "superseded", "out_of_window": "out of window"}
@@ -135,7 +135,14 @@ def _why(account: PoolAccount) -> str:
 
 def _policies(result: LengthResult) -> Table:
     table = _table(
-        "policy", "bytes read", "vs dense", "vs hit_policy", "headroom", "time", "rate", left=("policy",)
+        "policy",
+        "bytes read",
+        "vs\ndense",
+        "vs\nhit_policy",
+        "headroom over\ndense / hit_policy",
+        "time",
+        "GB/s",
+        left=("policy",),
     )
     dense, hit, _ = result.policies
     for policy in result.policies:
@@ -145,9 +152,9 @@ def _policies(result: LengthResult) -> Table:
             f"{policy.read.num_bytes:,}",
             _change(policy.read.num_bytes, dense.read.num_bytes),
             _change(policy.read.num_bytes, hit.read.num_bytes),
-            _headroom(dense.read.num_bytes, policy.read.num_bytes),
+            " / ".join(_headroom(other.read.num_bytes, policy.read.num_bytes) for other in (dense, hit)),
             format_seconds(seconds) if seconds else "-",
-            format_rate(policy.read.num_bytes / seconds) if seconds else "-",
+            f"{policy.read.num_bytes / seconds / 1e9:.2f}" if seconds else "-",
         )
     return table
 
@@ -182,7 +189,7 @@ def _timing(result: LengthResult) -> str:
     return (
         f"{stored}: save {format_seconds(result.save_seconds)}, lookup of {result.lookup_keys:,} keys "
         f"{format_seconds(result.lookup_seconds)};\n"
-        f"time is the median of {samples} restores; headroom = dense bytes / bytes read"
+        f"time is the median of {samples} restores; headroom = bytes of that policy / bytes read"
     )
 
 

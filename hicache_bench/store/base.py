@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from types import TracebackType
 
 from hicache_bench.errors import StoreContractError
@@ -37,11 +38,12 @@ class Status(str, Enum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class KeyResult:
     """Status of one key; ``code`` is the backend's own number when the status is ``ERROR``.
 
-    Results without a code are shared constants (:data:`OK`, :data:`MISS`, ...): compare them with ``is``.
+    There is one object for each result (:data:`OK`, :data:`MISS`, ..., :func:`error`), so that comparing and
+    counting thousands of them is a matter of identity. Never construct one elsewhere.
     """
 
     status: Status
@@ -58,8 +60,9 @@ NO_SPACE = KeyResult(Status.NO_SPACE)
 LEASED = KeyResult(Status.LEASED)
 
 
+@cache
 def error(code: int) -> KeyResult:
-    """A failure that has no status of its own; ``code`` is the backend's number for it (never 0)."""
+    """The failure that has no status of its own; ``code`` is the backend's number for it (never 0)."""
     return KeyResult(Status.ERROR, code)
 
 

@@ -154,9 +154,16 @@ def open_mooncake(
     if segment_bytes:
         segment_bytes = max(segment_bytes, MIN_SEGMENT_BYTES)
     client = _load_client_class()()
-    with _setup_noise_removed():
-        # Metadata by peer-to-peer handshake needs no other server. No local buffer: all calls are zero copy.
-        code = client.setup(local_hostname, "P2PHANDSHAKE", segment_bytes, 0, protocol, "", master_address)
+    try:
+        with _setup_noise_removed():
+            # Metadata by peer-to-peer handshake needs no other server. No local buffer: calls are zero copy.
+            code = client.setup(
+                local_hostname, "P2PHANDSHAKE", segment_bytes, 0, protocol, "", master_address
+            )
+    except KeyboardInterrupt:
+        # It waited for set-up to return; a client that outlives its master takes 10 s to go, and is loud.
+        client.close()
+        raise
     if code == -600 and segment_bytes:
         raise MemoryBudgetError(
             f"Mooncake could not allocate a segment of {format_size(segment_bytes)}; ask for a smaller one"

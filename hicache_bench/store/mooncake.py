@@ -216,12 +216,12 @@ class MooncakeStoreBackend(KVStoreBackend):
                     if index != first:
                         results[index] = EXISTS if results[first] is OK else results[first]
         with self._state:
-            stats, num_noops = self._stats, _count(results, EXISTS)
+            stats, num_noops = self._stats, results.count(EXISTS)
             stats.put_calls += 1
             stats.put_keys += len(results)
             stats.put_bytes += num_bytes
             stats.put_noops += num_noops
-            stats.put_failures += len(results) - num_noops - _count(results, OK)
+            stats.put_failures += len(results) - num_noops - results.count(OK)
         return results
 
     def batch_get_into(self, keys: Sequence[str], addresses: Buffers, sizes: Buffers) -> list[KeyResult]:
@@ -247,8 +247,8 @@ class MooncakeStoreBackend(KVStoreBackend):
                     num_bytes += total
                 elif answer < 0:
                     results[index] = _STATUS_OF_GET.get(answer) or error(answer)
-            num_misses = _count(results, MISS)
-            num_failures = len(results) - num_misses - _count(results, OK)
+            num_misses = results.count(MISS)
+            num_failures = len(results) - num_misses - results.count(OK)
         with self._state:
             stats = self._stats
             stats.get_calls += 1
@@ -379,8 +379,3 @@ def _in_turn(call: Callable[[_Part], list[int]], parts: Iterable[_Part]) -> list
             code_of_rest = answers_of_part[0]
         answers += answers_of_part
     return answers
-
-
-def _count(results: Sequence[KeyResult], wanted: KeyResult) -> int:
-    # list.count compares field by field where the identity differs: five times slower on this path.
-    return sum(result is wanted for result in results)

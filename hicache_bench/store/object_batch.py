@@ -18,8 +18,8 @@ from hicache_bench.store.registration import RegisteredMemory
 
 def is_valid_key(key: str) -> bool:
     """Whether a store can hold this key: not empty, and text that UTF-8 can spell (no lone surrogate)."""
-    if not key:
-        return False
+    if key.isascii():
+        return bool(key)
     try:
         key.encode()
     except UnicodeEncodeError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
-from importlib.metadata import distributions
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import PurePath
 
 _LIBRARIES = ("numpy",)
@@ -14,9 +14,16 @@ _MOONCAKE = ("mooncake-transfer-engine-non-cuda", "mooncake-transfer-engine")
 
 def library_versions(*, with_mooncake: bool) -> dict[str, str]:
     """Versions of the libraries that moved or counted the bytes."""
-    installed = {distribution.name: distribution.version for distribution in distributions()}
     wanted = (*_LIBRARIES, *(_MOONCAKE if with_mooncake else ()))
-    return {name: installed[name] for name in wanted if name in installed}
+    versions = {name: _version(name) for name in wanted}
+    return {name: found for name, found in versions.items() if found is not None}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def describe_environment() -> dict[str, str | int]:

@@ -11,11 +11,11 @@ import numpy as np
 from hicache_bench.engine.controller import (
     HybridKVController,
     Lookup,
-    Prefix,
     RestoreReport,
     SaveReport,
     remove_prefix,
 )
+from hicache_bench.engine.prefix import Prefix
 from hicache_bench.errors import StoreError
 from hicache_bench.fixtures.host_pool import HostPool
 from hicache_bench.planning.policy import SavePolicy, TransferPolicy
@@ -144,7 +144,11 @@ class _Restorer:
         moves = job.store.capabilities.moves_bytes
         plan = self.controller.plan(self.lookup, policy, local_tokens=job.local_prefix_tokens)
         scorer = IndexScorer(
-            job.layout, self.fixture.patterns, num_queries=job.num_queries, seed=job.token_seed
+            job.layout,
+            self.fixture.patterns,
+            num_queries=job.num_queries,
+            seed=job.token_seed,
+            local_tokens=job.local_prefix_tokens,
         )
         reports: list[RestoreReport] = []
         for sample in range(job.repeat if moves else 1):

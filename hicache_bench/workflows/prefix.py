@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hicache_bench.engine.controller import Prefix
+from hicache_bench.engine.prefix import Prefix
 from hicache_bench.errors import InputError
-from hicache_bench.fixtures.fill import PagePattern, unpoisoned
+from hicache_bench.fixtures.fill import PagePattern, seeded_words, unpoisoned
 from hicache_bench.fixtures.host_pool import HostPool, host_bytes
 from hicache_bench.planning.policy import IntVector, SavePolicy
 from hicache_bench.planning.resolve import num_units
@@ -19,6 +19,7 @@ from hicache_bench.pools.registry import PoolDescriptorRegistry
 from hicache_bench.units import format_tokens
 
 _VOCABULARY = 1 << 17
+_LENGTH_STRIDE = 0xD1B54A32D192ED03  # odd and large: the counters of two lengths lie far apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +82,8 @@ def prompt_prefix(layout: PrefixLayout, *, token_seed: int) -> Prefix:
     """The prompt that asks for the prefix: seeded tokens, one more than the prefix has."""
     page_tokens = layout.pools[0].page_tokens
     # The length enters the seed, so that prefixes of one run share no page.
-    generator = np.random.default_rng([token_seed, layout.num_tokens])
-    tokens = generator.integers(0, _VOCABULARY, layout.num_tokens, dtype=np.uint32)
+    words = seeded_words((token_seed << 32) ^ (layout.num_tokens * _LENGTH_STRIDE), layout.num_tokens)
+    tokens = (words % np.uint64(_VOCABULARY)).astype(np.uint32)
     return Prefix(
         prompt_tokens=layout.num_tokens + 1,
         page_tokens=page_tokens,

@@ -21,7 +21,7 @@ from hicache_bench.workflows.environment import describe_environment, library_ve
 from hicache_bench.workflows.length import LengthJob, Progress
 from hicache_bench.workflows.memory import available_memory_bytes
 from hicache_bench.workflows.prefix import PrefixLayout, build_registry, lay_out
-from hicache_bench.workflows.stores import arena_bytes, open_store
+from hicache_bench.workflows.stores import arena_bytes, check_store, open_store
 
 KEY_SCHEMES = ("namespaced", "sglang")
 MEMORY_SHARE = 0.85
@@ -56,6 +56,7 @@ def run(options: RunOptions, progress: Progress) -> RunRecord:
         InputError: options that contradict each other, a prefix shorter than a page, too little memory.
         StoreError: the store cannot be opened, or does not keep what is saved.
     """
+    check_store(options.store, options.master)
     spec = options.preset.spec
     registry = build_registry(pools_of(spec, profile=options.preset.profile, layout=options.layout))
     layouts = [lay_out(registry, tokens, options.save_policy) for tokens in options.token_lengths]

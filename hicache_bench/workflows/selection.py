@@ -33,7 +33,8 @@ _SCALE_GROUP = 128
 class IndexScorer:
     """A unit selector for a controller; ``notes`` say what it selected and where it fell back.
 
-    ``patterns`` stand in for the index's bytes where the host pools have no memory.
+    ``patterns`` stand in for the index's bytes where the host pools have no memory, and for the first
+    ``local_tokens``, which an engine holds already and a run does not read.
     """
 
     def __init__(
@@ -43,12 +44,14 @@ class IndexScorer:
         *,
         num_queries: int,
         seed: int,
+        local_tokens: int = 0,
         link: BandwidthModel = SELECTION_LINK,
     ) -> None:
         self._layout = layout
         self._patterns = patterns
         self._num_queries = num_queries
         self._seed = seed
+        self._local_tokens = min(local_tokens, layout.num_tokens)
         self._link = link
         self.notes: list[str] = []
 
@@ -69,14 +72,15 @@ class IndexScorer:
             rows_per_unit=rows_per_unit,
             num_units=num_units,
         )
-        count = int(selected.sum())
-        found = f"{pool.name}: {self._num_queries} queries select {count} of {num_units} blocks"
+        local = self._local_tokens // pool.unit_tokens
+        count, num_blocks = int(selected[local:].sum()), num_units - local
+        found = f"{pool.name}: {self._num_queries} queries select {count} of {num_blocks} blocks"
         if dense_is_cheaper(
             self._link,
             selected_bytes=count * pool.unit_bytes,
             selected_objects=count,
-            all_bytes=num_units * pool.unit_bytes,
-            all_objects=num_units,
+            all_bytes=num_blocks * pool.unit_bytes,
+            all_objects=num_blocks,
         ):
             self.notes.append(f"{found}; one batch of all is cheaper on the assumed link, so all were read")
             return np.ones(num_units, dtype=np.bool_)
@@ -89,11 +93,14 @@ class IndexScorer:
         # A row is head_dim fp8 bytes, then 4 bytes of scale for each 128 of them; keys precede scales.
         head_dim = bytes_per_row * _SCALE_GROUP // (_SCALE_GROUP + 4)
         slots = self._layout.slots[index.pool.name]
+        pattern = self._patterns[index.pool.name]
+        unread = range(self._local_tokens // index.pool.unit_tokens if index.backed else len(slots))
         for layer in range(component.num_layers):
+            pages = np.empty((len(slots), component.row_bytes), dtype=np.uint8)
+            if unread:
+                pages[: len(unread)] = pattern.layer_bytes(0, layer, unread)
             if index.backed:
-                pages = index.view(0)[slots, layer, 0, 0]
-            else:
-                pages = self._patterns[index.pool.name].layer_bytes(0, layer, range(len(slots)))
+                pages[len(unread) :] = index.view(0)[slots[len(unread) :], layer, 0, 0]
             keys = _E4M3[pages[:, : rows_per_unit * head_dim].reshape(-1, head_dim)]
             generator = np.random.default_rng([self._seed, layer])
             queries = generator.standard_normal((self._num_queries, head_dim), dtype=np.float32)

@@ -122,7 +122,7 @@ def test_layers_are_counted_before_they_are_expanded():
     assert ["layers"] == places(plain(layers=[{"repeat": MAX_LAYERS, "of": ["full"]}, "window"]))
 
 
-@pytest.mark.parametrize("value", ["8", True, 8.0, None, [8], 0, -8, MAX_DIMENSION + 1], ids=repr)
+@pytest.mark.parametrize("value", ["8", True, False, 8.0, None, [8], 0, -8, MAX_DIMENSION + 1], ids=repr)
 @pytest.mark.parametrize("field", ["kv_heads", "head_dim", "window"])
 def test_dimensions_are_whole_numbers_within_bounds(field, value):
     data = plain()

@@ -214,6 +214,11 @@ def test_compressed_rows_are_padded_once_for_a_layer(ratio, expected):
     assert 0 <= expected - 256 // ratio * geometry.V4_ROW_BYTES < geometry.V4_ROW_ALIGNMENT
 
 
+def test_a_compressed_row_is_fp8_and_rope_and_scales():
+    """The golden sizes are padded, and would hide a byte."""
+    assert 448 + 64 * 2 + 7 + 1 == geometry.V4_ROW_BYTES
+
+
 @pytest.mark.parametrize(
     ("dim", "overlap", "expected"), [(512, True, 65_536), (128, True, 16_384), (512, False, 32_768)]
 )

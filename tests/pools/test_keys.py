@@ -102,9 +102,11 @@ def golden_pool(name: str, *, is_mla: bool, rank: Rank) -> KVPoolDescriptor:
     return pool(name, kind, components=components, rank=rank, **fields)
 
 
-@pytest.mark.parametrize(
-    "row", golden()["keys"], ids=lambda row: f"mla={row['is_mla']} tp{row['tp_rank']} pp{row['pp_rank']}of{row['pp_size']}"
-)  # fmt: skip
+def row_name(row: dict[str, Any]) -> str:
+    return f"mla={row['is_mla']} tp{row['tp_rank']} pp{row['pp_rank']}of{row['pp_size']}"
+
+
+@pytest.mark.parametrize("row", golden()["keys"], ids=row_name)
 def test_sglang_keys_are_byte_for_byte_those_of_sglang(row: dict[str, Any]) -> None:
     rank = Rank(
         tp_rank=row["tp_rank"], tp_size=row["tp_size"], pp_rank=row["pp_rank"], pp_size=row["pp_size"]

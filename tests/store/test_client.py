@@ -243,6 +243,27 @@ class TestOpen:
         with listener, pytest.raises(error, match=text):
             open_mooncake(f"127.0.0.1:{listener.getsockname()[1]}", segment_bytes=segment_bytes)
 
+    def test_an_interrupt_during_set_up_closes_the_client(
+        self,
+        setup_answers: Callable[[int], None],
+        listener: socket.socket,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        def interrupted(self: FakeClient, *arguments: object) -> int:
+            raise KeyboardInterrupt
+
+        setup_answers(0)
+        closed: list[FakeClient] = []
+
+        def closing(self: FakeClient) -> None:
+            closed.append(self)
+
+        monkeypatch.setattr(FakeClient, "setup", interrupted)
+        monkeypatch.setattr(FakeClient, "close", closing)
+        with listener, pytest.raises(KeyboardInterrupt):
+            open_mooncake(f"127.0.0.1:{listener.getsockname()[1]}", segment_bytes=0)
+        assert 1 == len(closed)
+
     def test_noise_of_set_up_is_dropped_and_nothing_else(
         self,
         setup_answers: Callable[[int], None],

@@ -1,0 +1,42 @@
+# Needs git, make and Python 3.10-3.13 with its venv module. `make` lists the targets.
+BIN := .venv/bin
+SETUP := sh scripts/setup_env.sh
+
+.NOTPARALLEL:
+.PHONY: help run test lint format bench wheel clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+run: ## install, then run the main job; ARGS="--tokens 8k,32k" adds options
+	@$(SETUP)
+	@$(BIN)/hicache-bench run --preset deepseek $(ARGS)
+
+test: ## install everything, then run all tests, the real store's too; ARGS="-k gate" selects
+	@$(SETUP) mooncake test
+	@sh scripts/install_mooncake_libraries.sh
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: ## linters, types and import contracts
+	@$(SETUP) dev mooncake
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+format: ## format and fix what can be fixed without a thought
+	@$(SETUP) dev
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: ## measure this tool's own overhead, side by side
+	@$(SETUP) mooncake
+	@$(BIN)/python -m benchmarks.overhead
+
+wheel: ## build dist/*.whl and dist/*.tar.gz
+	@$(SETUP) dev
+	@$(BIN)/python -m build
+
+clean: ## remove what these targets made
+	@rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+import hicache_bench
+from tests.cli.command import ENTRY, Command, run_apart
+
+HEAVY = ("numpy", "pandas", "matplotlib", "mooncake", "yaml", "torch", "sglang")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--help"], ["run", "presets", "doctor"]),
+        (["-h"], ["run", "presets", "doctor"]),
+        (["run", "--help"], ["--preset", "--tokens", "--save-policy", "--local-prefix", "--store", "--master",
+                             "--key-scheme", "--json", "--out"]),
+        (["presets", "--help"], ["list", "show"]),
+        (["presets", "list", "--help"], ["--json"]),
+        (["presets", "show", "--help"], ["--json"]),
+        (["doctor", "--help"], ["--json", "--out"]),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_help(command: Command, arguments: list[str], words: list[str]) -> None:
+    answer = command(*arguments)
+    assert (0, "") == (answer.code, answer.err)
+    for word in words:
+        assert word in answer.out
+
+
+def test_version(command: Command) -> None:
+    answer = command("--version")
+    assert (0, f"hicache-bench {hicache_bench.__version__}\n", "") == (answer.code, answer.out, answer.err)
+    assert re.fullmatch(r"\d+\.\d+\.\d+\S*", hicache_bench.__version__)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["runn"], ["run", "--presett", "x"], ["run"], ["presets", "shows"]], ids=str
+)
+def test_a_command_that_does_not_exist_is_a_usage_error(command: Command, arguments: list[str]) -> None:
+    command(*arguments).assert_refused(2)
+
+
+def test_no_arguments_print_the_help(command: Command) -> None:
+    answer = command()
+    assert "doctor" in answer.out + answer.err
+    assert "Traceback" not in answer.err
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["presets", "list", "--help"]], ids=str)
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    script = f"""
+import atexit, sys
+atexit.register(lambda: print(*sorted(set(sys.modules) & set({HEAVY!r})), file=sys.stderr))
+{ENTRY}
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True
+    )
+    assert "\n" == done.stderr
+
+
+def test_errors_of_a_real_process_are_one_line() -> None:
+    run_apart("run", "--preset", "deepseek", "--tokens", "eight").assert_refused(2, "'eight'", "8k")
+    run_apart("run", "--presett", "deepseek").assert_refused(2, "--presett")

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hicache_bench.errors import InputError, OutputError
+from hicache_bench.records.io import check_writable, read_record, record_name, write_record
+from hicache_bench.records.schema import SCHEMA_VERSION, RunRecord
+from tests.workflows.runs import cached_run
+
+
+@pytest.fixture
+def record() -> RunRecord:
+    return cached_run("kitchen-sink", 1024)
+
+
+def refuse(*_: object, **__: object) -> Any:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_name_says_when_and_what(record: RunRecord) -> None:
+    dated = replace(record, created_utc="2026-11-29T01:02:03.000456Z")
+    assert f"20261129T010203.000456Z-kitchen-sink-{record.preset_digest[:8]}.json" == record_name(dated)
+
+
+def test_names_sort_by_time(record: RunRecord) -> None:
+    times = ["2026-09-30T23:59:59.999999Z", "2026-10-01T00:00:00.000000Z", "2026-10-01T00:00:00.000001Z"]
+    names = [record_name(replace(record, created_utc=time)) for time in times]
+    assert names == sorted(set(names))
+
+
+def test_a_record_is_written_whole_and_read_back(record: RunRecord, tmp_path: Path) -> None:
+    path = write_record(record, tmp_path / "results" / "runs")
+    assert [path] == list(path.parent.iterdir())
+    assert record_name(record) == path.name
+    assert json.loads(json.dumps(record.to_dict())) == read_record(path)
+    assert path.read_text().endswith("}\n")
+    assert 0o644 == stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_record_is_never_overwritten(record: RunRecord, tmp_path: Path) -> None:
+    path = write_record(record, tmp_path)
+    before = path.read_bytes()
+    with pytest.raises(OutputError, match=rf"{path.name} exists already; it is never overwritten"):
+        write_record(replace(record, status="failed"), tmp_path)
+    assert before == path.read_bytes()
+    assert [path] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("step", ["os.fsync", "pathlib.Path.replace", "pathlib.Path.chmod"])
+def test_a_failure_leaves_nothing(
+    record: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    monkeypatch.setattr(step, refuse)
+    with pytest.raises(OutputError, match=r"No space left on device.*give a writable directory"):
+        write_record(record, tmp_path)
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_an_interrupt_leaves_nothing(
+    record: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pathlib.Path.replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_record(record, tmp_path)
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_a_number_that_is_none_never_reaches_the_disk(record: RunRecord, tmp_path: Path) -> None:
+    (result,) = record.results
+    broken = replace(record, results=(replace(result, save_seconds=float("nan")),))
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_record(broken, tmp_path)
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("write", [check_writable, write_record])
+def test_a_directory_below_a_file_is_refused(
+    record: RunRecord, tmp_path: Path, write: Callable[..., object]
+) -> None:
+    (tmp_path / "file").touch()
+    directory = tmp_path / "file" / "runs"
+    arguments = (record, directory) if write is write_record else (directory,)
+    with pytest.raises(OutputError, match=r"cannot write .*file/runs'.*--out"):
+        write(*arguments)
+    assert ["file"] == [path.name for path in tmp_path.iterdir()]
+
+
+def test_checking_a_directory_leaves_nothing(tmp_path: Path) -> None:
+    check_writable(tmp_path / "results" / "runs")
+    check_writable(tmp_path)
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_a_directory_that_refuses_is_found_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)  # root may write anywhere
+    with pytest.raises(OutputError, match="No space left"):
+        check_writable(tmp_path / "runs")
+
+
+@pytest.mark.parametrize("version", [0, SCHEMA_VERSION + 1, str(SCHEMA_VERSION), None, [1]])
+def test_another_schema_version_is_refused(tmp_path: Path, version: object) -> None:
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps({"schema_version": version}))
+    with pytest.raises(InputError, match=rf"this release reads version {SCHEMA_VERSION}"):
+        read_record(path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1", "plain", '{"schema_version": 1', "\x00"])
+def test_what_is_no_json_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "record.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"record\.json' is not a JSON record"):
+        read_record(path)
+
+
+@pytest.mark.parametrize("text", ["[]", "1", "null", '"text"', "{}"])
+def test_json_that_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "record.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match="schema version None"):
+        read_record(path)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.write_bytes(b"\xff\xfe{")
+    with pytest.raises(InputError, match="is not a JSON record"):
+        read_record(path)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"cannot read record .*gone\.json': No such file"):
+        read_record(tmp_path / "gone.json")
+    with pytest.raises(InputError, match="cannot read record"):
+        read_record(tmp_path)

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from hicache_bench.records.schema import Amount, Check, RunRecord
+from hicache_bench.report.tables import render_run
+from tests.workflows.runs import PRESETS, cached_run, only_length, read_bytes
+
+K, M = 1 << 10, 1 << 20
+NOTHING_SAVED = "Nothing is saved: every policy reads the same bytes"
+
+
+def text_of(record: RunRecord, width: int = 80) -> str:
+    console = Console(width=width, color_system=None, file=StringIO())
+    console.print(render_run(record), highlight=False)
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def widest(text: str) -> int:
+    return max(cell_len(line) for line in text.splitlines())
+
+
+def joined(text: str) -> str:
+    """The text without the line breaks that only the width made."""
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("lengths", [(8 * K,), (M,), (8 * K, M)], ids=["8k", "1M", "both"])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_fits_in_80_columns(preset: str, lengths: Sequence[int]) -> None:
+    text = text_of(cached_run(preset, *lengths))
+    assert widest(text) <= 80
+    assert "…" not in text  # nothing is cut
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_figure_stands_there_in_full(preset: str) -> None:
+    record = cached_run(preset, 8 * K)
+    text = joined(text_of(record))
+    for num_bytes in (*read_bytes(record), only_length(record).stored.num_bytes):
+        assert f"{num_bytes:,}" in text
+    assert f"{only_length(record).pages} pages" in text
+
+
+@pytest.mark.parametrize(
+    ("store", "tag", "other"), [("local", "measured", "counted"), ("count", "counted", "measured")]
+)
+def test_every_table_has_the_tag_of_its_figures(store: str, tag: str, other: str) -> None:
+    text = text_of(cached_run("kitchen-sink", 1024, store=store))
+    assert f"[{other}]" not in text
+    headings = [line for line in text.splitlines() if "pool by pool" in line or "policies compared" in line]
+    assert len(headings) >= 2
+    assert all(line.endswith(f"[{tag}]") for line in headings)
+    assert f"[{tag}]: bytes" in text
+    assert ("moved and verified" if tag == "measured" else "counted, not moved") in text
+
+
+def test_moved_and_counted_lengths_of_one_run_are_told_apart() -> None:
+    record = cached_run("kitchen-sink", 512, 64 * K, store="local", memory_bytes=256 * M)
+    text = text_of(record)
+    assert widest(text) <= 80
+    assert "512 tokens, 8 pages: moved and verified" in text
+    assert "64k tokens, 1024 pages: counted, not moved (needs" in text
+    summary = text[text.index("all lengths") :].splitlines()
+    rows = {
+        line.split()[0]: line.split()[1]
+        for line in summary
+        if line.split()[1:2] in (["measured"], ["counted"])
+    }
+    assert {"512": "measured", "64k": "counted"} == rows
+
+
+def test_a_single_length_has_no_summary() -> None:
+    assert "all lengths" not in text_of(cached_run("kitchen-sink", 1024))
+
+
+def test_a_dense_model_is_told_plainly_that_nothing_is_saved() -> None:
+    said = {preset for preset in PRESETS if NOTHING_SAVED in joined(text_of(cached_run(preset, 8 * K)))}
+    assert {"deepseek-v3", "deepseek-v3.2", "llama-3.1-70b", "llama-3.1-8b"} == said
+    for preset in PRESETS:
+        assert (preset in said) == (1 == len(set(read_bytes(cached_run(preset, 8 * K)))))
+
+
+def test_reductions_stand_against_both_baselines() -> None:
+    text = text_of(cached_run("gpt-oss-120b", 8 * K))
+    row = next(line.split() for line in text.splitlines() if line.startswith("selective") and "%" in line)
+    # 306,708,480 of 603,979,776 bytes; hit_policy reads the same.
+    assert ["selective", "306,708,480", "-49.2%", "0%", "1.97x", "/", "1.00x"] == row[:7]
+    scout = text_of(cached_run("llama-4-scout", 8 * K))
+    row = next(line.split() for line in scout.splitlines() if line.startswith("selective") and "%" in line)
+    assert ["selective", "402,653,184", "-75.0%", "-75.0%", "4.00x", "/", "4.00x"] == row[:7]
+
+
+def test_a_logical_anchor_and_a_local_prefix_are_said() -> None:
+    text = text_of(cached_run("deepseek", 1024, local_prefix_tokens=512))
+    assert "logical anchor kv: no buffer, no key, 0 bytes" in text
+    assert "local prefix: 512 tokens are not read" in text
+    assert "local prefix" in text[text.index("pool by pool") :]
+
+
+def test_every_skipped_byte_has_its_reason() -> None:
+    text = text_of(cached_run("kitchen-sink", 8 * K, store="local"))
+    selective = text[text.index("selective, pool by pool") if "selective, pool by pool" in text else 0 :]
+    swa = next(line for line in selective.splitlines() if line.startswith("swa") and " 0 B " not in line)
+    assert "out of" in swa or "window" in swa
+    mamba = next(line for line in selective.splitlines() if line.startswith("mamba") and " 0 B " not in line)
+    assert "superseded" in mamba
+
+
+def failing(record: RunRecord) -> RunRecord:
+    (result,) = record.results
+    bad = Check("dense at 1k tokens: pages that arrived", "192", "191", passed=False)
+    return replace(record, status="failed", results=(replace(result, checks=(*result.checks, bad)),))
+
+
+def test_a_failed_check_is_printed_with_what_was_expected_and_found() -> None:
+    good = cached_run("kitchen-sink", 1024)
+    text = joined(text_of(failing(good)))
+    total = len(only_length(good).checks)
+    assert f"{total} of {total + 1} checks passed" in text
+    assert "FAILED dense at 1k tokens: pages that arrived: expected 192, found 191" in text
+    assert "FAILED" not in text_of(good)
+
+
+def test_losses_stand_beside_the_reasons() -> None:
+    record = cached_run("kitchen-sink", 1024)
+    (result,) = record.results
+    dense, *others = result.policies
+    lost = replace(
+        dense,
+        used_tokens=512,
+        unused_tokens={"transfer_shortfall": 512},
+        pools=(
+            replace(dense.pools[0], missed=Amount(pages=1, objects=1, num_bytes=2048), degraded=True),
+            *dense.pools[1:],
+        ),
+    )
+    shown = text_of(replace(record, results=(replace(result, policies=(lost, *others)),)))
+    assert "2.00 KiB" in shown
+    assert "degraded" in shown
+    text = joined(shown)
+    assert "dense: hit 1,024, used 512 tokens; 512 unused (transfer shortfall)" in text
+    assert "hit_policy, selective: hit 1,024, used 1,024 tokens" in text
+
+
+def test_warnings_and_notes_are_printed() -> None:
+    record = cached_run("kitchen-sink", 128 * K, num_queries=1)
+    assert "note: mla: 1 queries select" in text_of(record)
+    (result,) = record.results
+    warned = replace(record, results=(replace(result, warnings=("alignment 4096 > prompt 2048",)),))
+    assert "warning: alignment 4096 > prompt 2048" in text_of(warned)
+
+
+def test_text_that_looks_like_markup_is_printed_as_it_is() -> None:
+    good = cached_run("kitchen-sink", 1024)
+    (result,) = good.results
+    bad = Check("[bold]name[/bold]", "[red]", "[/]", passed=False)
+    text = text_of(replace(good, results=(replace(result, checks=(bad,)),)))
+    assert "FAILED [bold]name[/bold]: expected [red], found [/]" in text

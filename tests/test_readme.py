@@ -1,0 +1,79 @@
+"""The README says what the tool says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from hicache_bench.config.load import list_presets, load_model
+from hicache_bench.models.engine_profile import pools_of
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+COMMANDS = [
+    line.removeprefix("$ ").split("#")[0].strip()
+    for line in README.splitlines()
+    if line.startswith("$ hicache-bench")
+]
+TIMES = re.compile(r"[0-9.,]+ (?:s|ms|µs)\b|\s[0-9.]+$")
+
+
+@cache
+def help_of(command: str) -> str:
+    arguments = [command, "--help"]
+    script = "from hicache_bench.cli.app import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, check=True, text=True
+    ).stdout
+
+
+@pytest.mark.parametrize("preset", [preset.name for preset in list_presets()])
+def test_the_table_of_presets_has_each_with_the_bytes_of_its_pools(preset: str) -> None:
+    row = next(line for line in README.splitlines() if line.startswith(f"| `{preset}`"))
+    model = load_model(preset)
+    for pool in pools_of(model.spec, profile=model.profile):
+        assert f"{pool.name} {pool.unit_bytes:,}" in row
+    for alias in model.aliases:
+        assert f"`{alias}`" in row
+
+
+def test_the_table_of_presets_has_no_other() -> None:
+    table = README.split("## Presets")[1].split("\n## ")[0]
+    named = set(re.findall(r"^\| `([^`]+)`", table, flags=re.MULTILINE))
+    assert {preset.name for preset in list_presets()} == named
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_that_is_shown_exists(command: str) -> None:
+    words = shlex.split(command)[1:]
+    for option in (word for word in words if word.startswith("--")):
+        assert option in help_of(words[0])
+
+
+def test_the_output_that_is_shown_is_what_the_main_job_prints(tmp_path: Path) -> None:
+    """All but the times: every line of the README's block, with the seconds and rates taken out."""
+    script = "from hicache_bench.cli.app import main; main()"
+    arguments = ["run", "--preset", "deepseek", "--out", str(tmp_path)]
+    printed = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, check=True, text=True
+    ).stdout
+    block = README.split("$ hicache-bench run --preset deepseek\n")[2].split("```")[0]
+    assert timeless(printed) == timeless(block)
+
+
+def timeless(text: str) -> list[str]:
+    return [
+        re.sub(r"\s+", " ", TIMES.sub("", TIMES.sub("", line.rstrip()))).strip()
+        for line in text.strip().splitlines()
+    ]
+
+
+def test_the_two_commands_are_targets_of_the_makefile() -> None:
+    makefile = (Path(__file__).parents[1] / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"^\$ make (\w+)", README, flags=re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE)

@@ -1,0 +1,182 @@
+"""Negative controls: a run on a store that cheats must not pass its checks."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from hicache_bench.errors import StoreError
+from hicache_bench.records.schema import RunRecord
+from hicache_bench.store.base import MISS, NO_SPACE, OK, Buffers, KeyResult, KVStoreBackend
+from hicache_bench.store.faults import CorruptGet, FailCalls, FailRandomly, Fault, FaultyStore, ShortGet
+from hicache_bench.store.wrappers import Operation, StoreWrapper
+from hicache_bench.workflows import run as workflow
+from hicache_bench.workflows.stores import open_store
+from tests.workflows.runs import run_now
+
+TOKENS = 1024
+Wrap = Callable[[KVStoreBackend], KVStoreBackend]
+
+
+@pytest.fixture
+def run_on(monkeypatch: pytest.MonkeyPatch) -> Callable[[Wrap], RunRecord]:
+    """Run the synthetic model on a local store inside of something else."""
+
+    def run_wrapped(wrap: Wrap) -> RunRecord:
+        @contextmanager
+        def cheating(*arguments: Any, **options: Any) -> Iterator[Any]:
+            with open_store(*arguments, **options) as opened:
+                yield replace(opened, backend=wrap(opened.backend))
+
+        monkeypatch.setattr(workflow, "open_store", cheating)
+        return run_now("kitchen-sink", TOKENS, store="local")
+
+    return run_wrapped
+
+
+def failed(record: RunRecord) -> set[str]:
+    """What failed, without the policy and length that it failed under."""
+    assert ("failed" if record.failed_checks else "ok") == record.status
+    return {check.name.partition(": ")[2] for check in record.failed_checks}
+
+
+@dataclass(frozen=True, slots=True)
+class Pool(Fault):
+    """Applies a fault to the first key of a pool that a read asks for."""
+
+    pool: str
+    fault: Fault
+
+    def spoils(self, call: int, key: str) -> bool:
+        return f"/{self.pool}/" in key
+
+    def spoil(self, content: bytes, chance: random.Random) -> bytes:
+        return self.fault.spoil(content, chance)
+
+
+def test_an_honest_wrapper_passes(run_on: Callable[[Wrap], RunRecord]) -> None:
+    assert set() == failed(run_on(StoreWrapper))
+
+
+@pytest.mark.parametrize("pool", ["mla", "indexer", "swa", "mamba"])
+@pytest.mark.parametrize("fault", [CorruptGet(frozenset()), ShortGet(frozenset())], ids=["one bit", "short"])
+def test_wrong_bytes_are_found(run_on: Callable[[Wrap], RunRecord], pool: str, fault: Fault) -> None:
+    record = run_on(lambda store: FaultyStore(store, [Pool(pool, fault)]))
+    assert {"restored pages that differ from the saved ones"} == failed(record)
+    assert all(f"{pool}:" in check.actual for check in record.failed_checks)
+    assert {"none"} == {check.expected for check in record.failed_checks}
+
+
+class SwapsTwo(StoreWrapper):
+    """Delivers the first two objects of equal size of each read in each other's place."""
+
+    def batch_get_into(self, keys: Sequence[str], addresses: Buffers, sizes: Buffers) -> list[KeyResult]:
+        swapped = list(addresses)
+        other = next((i for i in range(1, len(keys)) if sizes[i] == sizes[0]), 0)
+        swapped[0], swapped[other] = swapped[other], swapped[0]
+        return super().batch_get_into(keys, swapped, sizes)
+
+
+def test_swapped_pages_are_found(run_on: Callable[[Wrap], RunRecord]) -> None:
+    assert {"restored pages that differ from the saved ones"} == failed(run_on(SwapsTwo))
+
+
+class ReadsOneMore(StoreWrapper):
+    """Reads the first object of each call twice."""
+
+    def batch_get_into(self, keys: Sequence[str], addresses: Buffers, sizes: Buffers) -> list[KeyResult]:
+        super().batch_get_into(keys[:1], addresses[:1], sizes[:1])
+        return super().batch_get_into(keys, addresses, sizes)
+
+
+def test_one_object_more_than_planned_is_found(run_on: Callable[[Wrap], RunRecord]) -> None:
+    assert {"bytes by the store's own count"} == failed(run_on(ReadsOneMore))
+
+
+class Scribbler(StoreWrapper):
+    """After each read, flips one byte of registered memory that the read did not ask for."""
+
+    def __init__(self, inner: KVStoreBackend, *, past_the_end: bool) -> None:
+        super().__init__(inner)
+        self._ranges: dict[int, int] = {}
+        self._past_the_end = past_the_end
+
+    def register_buffer(self, address: int, num_bytes: int) -> None:
+        super().register_buffer(address, num_bytes)
+        self._ranges[address] = num_bytes
+
+    def unregister_buffer(self, address: int) -> None:
+        super().unregister_buffer(address)
+        del self._ranges[address]
+
+    def batch_get_into(self, keys: Sequence[str], addresses: Buffers, sizes: Buffers) -> list[KeyResult]:
+        results = super().batch_get_into(keys, addresses, sizes)
+        place = self._end() if self._past_the_end else self._unread(dict(zip(addresses, sizes, strict=True)))
+        if place is not None:
+            ctypes.memset(place, ctypes.string_at(place, 1)[0] ^ 1, 1)
+        return results
+
+    def _end(self) -> int:
+        address, num_bytes = next(iter(self._ranges.items()))
+        return address + num_bytes
+
+    def _unread(self, asked: dict[Any, Any]) -> int | None:
+        """A byte of a page that was skipped; none where every page is read."""
+        for start, num_bytes in self._ranges.items():
+            inside = sorted(address for address in asked if start <= address < start + num_bytes)
+            if inside and inside[0] > start:
+                return start
+        return None
+
+
+def test_a_touched_page_that_was_skipped_is_found(run_on: Callable[[Wrap], RunRecord]) -> None:
+    record = run_on(lambda store: Scribbler(store, past_the_end=False))
+    assert {"skipped pages without their poison"} == failed(record)
+    assert {"hit_policy", "selective"} == {check.name.split()[0] for check in record.failed_checks}
+
+
+def test_a_byte_past_a_buffer_is_found(run_on: Callable[[Wrap], RunRecord]) -> None:
+    record = run_on(lambda store: Scribbler(store, past_the_end=True))
+    assert {"guard zones that were written to"} == failed(record)
+
+
+class ClaimsAllIsWell(StoreWrapper):
+    """Answers OK to every read and moves nothing."""
+
+    def batch_get_into(self, keys: Sequence[str], addresses: Buffers, sizes: Buffers) -> list[KeyResult]:
+        return [OK] * len(keys)
+
+
+def test_a_store_that_only_claims_to_have_read_is_found(run_on: Callable[[Wrap], RunRecord]) -> None:
+    expected = {"restored pages that differ from the saved ones", "bytes by the store's own count"}
+    assert expected == failed(run_on(ClaimsAllIsWell))
+
+
+def test_objects_that_get_lost_are_found(run_on: Callable[[Wrap], RunRecord]) -> None:
+    lost = FailRandomly(Operation.GET, 0.5, MISS)
+    record = run_on(lambda store: FaultyStore(store, [lost]))
+    # A page of which one component came is no arrival, and no untouched page either.
+    assert {"pages that arrived", "skipped pages without their poison"} == failed(record)
+    (result,) = record.results
+    for policy in result.policies:
+        assert policy.hit_tokens == policy.used_tokens + sum(policy.unused_tokens.values())
+        assert policy.used_tokens < TOKENS
+
+
+def test_a_lookup_that_misses_what_was_saved_is_found(run_on: Callable[[Wrap], RunRecord]) -> None:
+    blind = FailCalls(Operation.EXISTS, frozenset({1}), MISS)
+    assert {"pages saved and not found, or found unsaved"} == failed(
+        run_on(lambda store: FaultyStore(store, [blind]))
+    )
+
+
+def test_a_save_that_finds_no_room_is_an_error(run_on: Callable[[Wrap], RunRecord]) -> None:
+    full = FailCalls(Operation.PUT, frozenset(range(1, 10)), NO_SPACE)
+    with pytest.raises(StoreError, match=r"kept 0 of 16 pages; .* failed with no_space\. Give it more room"):
+        run_on(lambda store: FaultyStore(store, [full]))

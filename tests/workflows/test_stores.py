@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+
+from hicache_bench.errors import InputError, StoreClosedError
+from hicache_bench.store.counting import CountingStore
+from hicache_bench.store.local import DEFAULT_EVICTION_WATERMARK, LocalKVStore
+from hicache_bench.units import MIB
+from hicache_bench.workflows.stores import arena_bytes, check_store, open_store
+
+
+@pytest.mark.parametrize("stored_bytes", [1, 50 * MIB, 10 * 1024 * MIB])
+def test_a_full_arena_stays_below_the_eviction_watermark(stored_bytes: int) -> None:
+    assert stored_bytes < arena_bytes(stored_bytes) * DEFAULT_EVICTION_WATERMARK
+
+
+def test_a_store_is_open_inside_and_closed_after() -> None:
+    with open_store("local", stored_bytes=MIB) as opened:
+        assert isinstance(opened.backend, LocalKVStore)
+        assert 64 * MIB == opened.settings["capacity_bytes"]
+        assert 1 == len(opened.backend.batch_exists(["key"]))
+    with pytest.raises(StoreClosedError):
+        opened.backend.batch_exists(["key"])
+
+
+def test_a_store_is_closed_when_the_work_fails() -> None:
+    with pytest.raises(ZeroDivisionError), open_store("local", stored_bytes=1) as opened:
+        raise ZeroDivisionError
+    with pytest.raises(StoreClosedError):
+        opened.backend.batch_exists(["key"])
+
+
+def test_counting_takes_no_room() -> None:
+    with open_store("count", stored_bytes=1 << 60) as opened:
+        assert isinstance(opened.backend, CountingStore)
+
+
+def test_what_cannot_be_opened_is_refused() -> None:
+    for refuse in (
+        check_store,
+        lambda name, master: open_store(name, stored_bytes=1, master=master).__enter__(),
+    ):
+        with pytest.raises(InputError, match="unknown store 'redis'; allowed: local, count, mooncake"):
+            refuse("redis", None)
+        with pytest.raises(InputError, match="--master is for --store mooncake, not 'count'"):
+            refuse("count", "127.0.0.1:50051")
+    check_store("mooncake", "127.0.0.1:50051")
