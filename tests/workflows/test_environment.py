@@ -13,11 +13,11 @@ from hicache_bench.workflows.environment import describe_environment, library_ve
 @pytest.mark.parametrize(
     ("given", "kept"),
     [
-        ("/home/someone/results/runs", "runs"),
+        ("/srv/someone/results/runs", "runs"),
         ("../mine.yaml", "mine.yaml"),
         ("results/runs/", "runs"),
-        ("--out=/home/someone/runs", "--out=runs"),
-        ("--preset=/home/someone/a=b.yaml", "--preset=a=b.yaml"),
+        ("--out=/srv/someone/runs", "--out=runs"),
+        ("--preset=/srv/someone/a=b.yaml", "--preset=a=b.yaml"),
         ("--save-policy", "--save-policy"),
         ("state=last,window=all", "state=last,window=all"),
         ("--tokens=8k,32k", "--tokens=8k,32k"),
@@ -29,7 +29,7 @@ def test_paths_of_a_command_are_cut_to_their_last_part(given: str, kept: str) ->
 
 
 def test_no_part_of_an_absolute_path_stays() -> None:
-    command = reduced_command(["/usr/local/bin/hicache-bench", "run", "--out", "/home/someone"])
+    command = reduced_command(["/usr/local/bin/hicache-bench", "run", "--out", "/srv/someone"])
     assert ("hicache-bench", "run", "--out", "someone") == command
 
 
