@@ -216,10 +216,14 @@ def _span(request: _Request, first_end: int, last_end: int) -> slice:
 
 def _gather(spans: Sequence[tuple[_Request, slice]]) -> tuple[list[str], Buffers, Buffers]:
     """One request over all pools; in multi-buffer form as soon as one pool needs it."""
-    keys = [key for request, span in spans for key in request.keys[span]]
-    form = as_pieces if any(has_pieces(request.sizes) for request, _ in spans) else lambda buffers: buffers
-    addresses = [item for request, span in spans for item in form(request.addresses[span])]
-    sizes = [item for request, span in spans for item in form(request.sizes[span])]
+    in_pieces = any(has_pieces(request.sizes) for request, _ in spans)
+    keys: list[str] = []
+    addresses: list[int | Sequence[int]] = []
+    sizes: list[int | Sequence[int]] = []
+    for request, span in spans:
+        keys += request.keys[span]
+        addresses += as_pieces(request.addresses[span]) if in_pieces else request.addresses[span]
+        sizes += as_pieces(request.sizes[span]) if in_pieces else request.sizes[span]
     return keys, addresses, sizes
 
 
