@@ -77,13 +77,17 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreReport:
-    """A restore that was executed: the plan as narrowed by an index, what arrived, and the closed account."""
+    """A restore that was executed: the plan as narrowed by an index, what arrived, and the closed account.
+
+    ``seconds`` leave out the ``selection_seconds`` that the selector took: a server scores on its GPU.
+    """
 
     plan: TransferPlan
     ledger: Ledger
     arrived: Mapping[str, IntVector]
     transfer: Transfer
     seconds: float
+    selection_seconds: float = 0.0
 
 
 class HybridKVController:
@@ -235,25 +239,20 @@ class HybridKVController:
         and only the blocks that it selects follow.
         """
         started = self._clock()
-        deferred = [
-            pool_plan
-            for pool_plan in plan.pools
-            if selector is not None
-            and plan.policy is TransferPolicy.SELECTIVE
-            and pool_plan.pool.selection is not None
-        ]
-        at_once = [pool_plan for pool_plan in plan.pools if pool_plan not in deferred]
-        transfer = self._read(prefix, at_once)
-        if deferred and selector is not None:
+        selection_seconds = 0.0
+        selects = selector is not None and plan.policy is TransferPolicy.SELECTIVE
+        waiting = {item.pool.name: item for item in plan.pools if selects and item.pool.selection is not None}
+        transfer = self._read(prefix, [item for item in plan.pools if item.pool.name not in waiting])
+        if waiting and selector is not None:
+            selection_started = self._clock()
             narrowed = {
-                pool_plan.pool.name: narrow(pool_plan, self._selected(pool_plan.pool, selector))
-                for pool_plan in deferred
+                name: narrow(item, self._selected(item.pool, selector)) for name, item in waiting.items()
             }
-            second = self._read(prefix, list(narrowed.values()))
-            transfer = _merged(transfer, second)
+            selection_seconds = self._clock() - selection_started
+            transfer = _merged(transfer, self._read(prefix, narrowed.values()))
             plan = replace(plan, pools=tuple(narrowed.get(item.pool.name, item) for item in plan.pools))
         arrivals = {item.pool.name: self._arrival(item, transfer) for item in plan.pools}
-        seconds = self._clock() - started
+        seconds = self._clock() - started - selection_seconds
         ledger = settle(plan, arrivals)
         self._metrics.record_restore(ledger, seconds)
         return RestoreReport(
@@ -262,6 +261,7 @@ class HybridKVController:
             arrived={name: arrival.units for name, arrival in arrivals.items()},
             transfer=transfer,
             seconds=seconds,
+            selection_seconds=selection_seconds,
         )
 
     def _selected(self, pool: KVPoolDescriptor, selector: UnitSelector) -> BoolVector:

@@ -100,7 +100,11 @@ class PoolAccount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyResult:
-    """One policy's restore of one length. ``seconds`` are raw samples, empty where nothing was moved."""
+    """One policy's restore of one length.
+
+    ``seconds`` are raw samples, empty where nothing was moved; ``selection_seconds``, which they leave out,
+    are those that scoring an index took here.
+    """
 
     policy: str
     hit_tokens: int
@@ -111,6 +115,7 @@ class PolicyResult:
     pools: tuple[PoolAccount, ...]
     seconds: tuple[float, ...]
     store_seconds: tuple[float, ...]
+    selection_seconds: tuple[float, ...]
     store_calls: int
     notes: tuple[str, ...]
 

@@ -59,6 +59,9 @@ def _length(result: LengthResult) -> Iterator[RenderableType]:
         yield _pools(policies[0])
         for note in policies[0].notes:
             yield Text(f"note: {note}")
+        if any(policies[0].selection_seconds):
+            taken = format_seconds(median(policies[0].selection_seconds))
+            yield Text(f"note: scoring the index took {taken} here, which the time below leaves out")
     yield Text(f"\npolicies compared {tag}")
     yield _policies(result)
     yield Text(_endpoints(result))

@@ -86,6 +86,7 @@ def policy_result(reports: Sequence[RestoreReport], notes: Iterable[str], *, mea
         ),
         seconds=tuple(sample.seconds for sample in reports) if measured else (),
         store_seconds=tuple(sample.transfer.store_seconds for sample in reports) if measured else (),
+        selection_seconds=tuple(sample.selection_seconds for sample in reports) if measured else (),
         store_calls=report.transfer.calls,
         notes=tuple(dict.fromkeys(notes)),
     )
