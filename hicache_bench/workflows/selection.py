@@ -74,7 +74,8 @@ class IndexScorer:
         )
         local = self._local_tokens // pool.unit_tokens
         count, num_blocks = int(selected[local:].sum()), num_units - local
-        found = f"{pool.name}: {self._num_queries} queries select {count} of {num_blocks} blocks"
+        queries = "1 query selects" if self._num_queries == 1 else f"{self._num_queries} queries select"
+        found = f"{pool.name}: {queries} {count} of {num_blocks} blocks"
         if dense_is_cheaper(
             self._link,
             selected_bytes=count * pool.unit_bytes,

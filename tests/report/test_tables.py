@@ -152,7 +152,7 @@ def test_losses_stand_beside_the_reasons() -> None:
 
 def test_warnings_and_notes_are_printed() -> None:
     record = cached_run("kitchen-sink", 128 * K, num_queries=1)
-    assert "note: mla: 1 queries select" in text_of(record)
+    assert "note: mla: 1 query selects" in text_of(record)
     (result,) = record.results
     warned = replace(record, results=(replace(result, warnings=("alignment 4096 > prompt 2048",)),))
     assert "warning: alignment 4096 > prompt 2048" in text_of(warned)

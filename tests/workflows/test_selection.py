@@ -138,7 +138,7 @@ def test_an_index_that_is_not_the_fixtures_is_refused(layout: PrefixLayout, fixt
 def test_a_run_with_queries_says_what_was_selected() -> None:
     few, many = (cached_run("kitchen-sink", 128 * 1024, num_queries=queries) for queries in (1, 8))
     (note,) = policy_of(few, "selective").notes
-    assert note.startswith("mla: 1 queries select 1")
+    assert note.startswith("mla: 1 query selects 1")
     assert "cheaper" not in note
     assert () == policy_of(few, "dense").notes
     (note,) = policy_of(many, "selective").notes
