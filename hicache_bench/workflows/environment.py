@@ -5,24 +5,30 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import PurePath
 
-_LIBRARIES = ("numpy",)
+import numpy as np
+
 _MOONCAKE = ("mooncake-transfer-engine-non-cuda", "mooncake-transfer-engine")
 
 
 def library_versions(*, with_mooncake: bool) -> dict[str, str]:
     """Versions of the libraries that moved or counted the bytes."""
-    wanted = (*_LIBRARIES, *(_MOONCAKE if with_mooncake else ()))
-    versions = {name: _version(name) for name in wanted}
-    return {name: found for name, found in versions.items() if found is not None}
+    versions = {"numpy": np.__version__}
+    for name in _MOONCAKE if with_mooncake else ():
+        found = _version(name)
+        if found is not None:
+            versions[name] = found
+    return versions
 
 
 def _version(name: str) -> str | None:
+    # Imported here: reading package metadata costs more than all that a run without Mooncake asks of it.
+    from importlib import metadata
+
     try:
-        return version(name)
-    except PackageNotFoundError:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
         return None
 
 

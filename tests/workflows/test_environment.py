@@ -43,8 +43,8 @@ def test_mooncake_is_named_where_it_is_installed(monkeypatch: pytest.MonkeyPatch
             raise metadata.PackageNotFoundError(name)
         return "1.2.3"
 
-    monkeypatch.setattr("hicache_bench.workflows.environment.version", version)
-    expected = {"numpy": "1.2.3", "mooncake-transfer-engine-non-cuda": "1.2.3"}
+    monkeypatch.setattr(metadata, "version", version)
+    expected = {"numpy": np.__version__, "mooncake-transfer-engine-non-cuda": "1.2.3"}
     assert expected == library_versions(with_mooncake=True)
 
 
