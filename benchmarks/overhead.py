@@ -21,8 +21,9 @@ from rich.table import Table
 
 from benchmarks.paired import Row, at_least, at_most, median_seconds, paired_ratio, seconds_of
 from hicache_bench.config.load import list_presets, load_model
-from hicache_bench.engine.controller import HybridKVController, Lookup
+from hicache_bench.engine.controller import HybridKVController
 from hicache_bench.engine.prefix import Prefix
+from hicache_bench.engine.reports import Lookup
 from hicache_bench.fixtures.host_pool import HostPool
 from hicache_bench.models.engine_profile import pools_of
 from hicache_bench.planning.plan import build_plan

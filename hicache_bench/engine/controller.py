@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from hicache_bench.engine.host import HostPool, buffer_ranges
+from hicache_bench.engine.host import HostPool, buffer_ranges, check_host_pool
 from hicache_bench.engine.metrics import MetricsSink
 from hicache_bench.engine.prefix import Prefix, PrefixKeys
+from hicache_bench.engine.reports import Lookup, RestoreReport, SaveReport
 from hicache_bench.engine.transfer import (
     PoolWork,
     SelectiveTransferEngine,
@@ -18,8 +19,8 @@ from hicache_bench.engine.transfer import (
     arrived_units,
     unstored,
 )
-from hicache_bench.errors import ConfigError
-from hicache_bench.planning.ledger import Ledger, PoolArrival, Volume, settle, volume
+from hicache_bench.errors import ConfigError, StoreError
+from hicache_bench.planning.ledger import PoolArrival, Volume, settle, volume
 from hicache_bench.planning.plan import PoolPlan, TransferPlan, build_plan, narrow
 from hicache_bench.planning.policy import BoolVector, IntVector, SavePolicy, TransferPolicy
 from hicache_bench.planning.resolve import Resolution, matchable_pages, num_units, resolve, unit_ends
@@ -36,60 +37,6 @@ UnitSelector = Callable[[KVPoolDescriptor, HostPool], BoolVector]
 """Scores a restored index: given the selected pool and the index's host pool, one flag per unit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SaveReport:
-    """What a save stored.
-
-    ``existing`` objects were there before; nothing was written for them. ``stored_pages`` is the leading run
-    of pages whose every object is now stored, ``failed_pages`` the rest, sent in vain or never sent.
-    """
-
-    written: Mapping[str, Volume]
-    existing: Mapping[str, Volume]
-    failed: Mapping[str, Volume]
-    stored_pages: int
-    failed_pages: int
-    transfer: Transfer
-    seconds: float
-
-    @property
-    def complete(self) -> bool:
-        """Whether every page of the prefix is stored."""
-        return not self.failed_pages
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lookup:
-    """What a store holds of a prefix: per pool, one flag per unit. An ``error`` is not a miss.
-
-    ``diagnostics`` name faults of the question itself: ``chain_anchor_mismatch`` if a prefix that continues
-    past ``first_page`` was hashed without its parent, so that nothing written by a server can be found.
-    """
-
-    prefix: Prefix
-    presence: Mapping[str, BoolVector]
-    keys_asked: int
-    calls: int
-    errors: int
-    seconds: float
-    diagnostics: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreReport:
-    """A restore that was executed: the plan as narrowed by an index, what arrived, and the closed account.
-
-    ``seconds`` leave out the ``selection_seconds`` that the selector took: a server scores on its GPU.
-    """
-
-    plan: TransferPlan
-    ledger: Ledger
-    arrived: Mapping[str, IntVector]
-    transfer: Transfer
-    seconds: float
-    selection_seconds: float = 0.0
-
-
 class HybridKVController:
     """Save, look up, plan and restore for the pools of one rank.
 
@@ -98,6 +45,8 @@ class HybridKVController:
 
     Raises:
         ConfigError: nothing to store, or a physical pool without a host pool.
+        LayoutError: a host pool whose layout or bytes are not those of its descriptor.
+        StoreError: buffers that the store cannot register; none stays registered.
     """
 
     def __init__(
@@ -122,13 +71,23 @@ class HybridKVController:
         self._engine = engine or SelectiveTransferEngine(store, clock=clock)
         self._metrics = metrics or MetricsSink()
         self._clock = clock
+        for pool in self.pools:
+            check_host_pool(pool, host_pools[pool.name])
         self._registered: list[int] = []
-        if store.capabilities.needs_registration:
-            for pool in self.pools:
-                for address, num_bytes in buffer_ranges(host_pools[pool.name]):
-                    if num_bytes:
-                        store.register_buffer(address, num_bytes)
-                        self._registered.append(address)
+        try:
+            self._register_buffers()
+        except StoreError:
+            self.close()
+            raise
+
+    def _register_buffers(self) -> None:
+        if not self._store.capabilities.needs_registration:
+            return
+        for pool in self.pools:
+            for address, num_bytes in buffer_ranges(self._host_pools[pool.name]):
+                if num_bytes:
+                    self._store.register_buffer(address, num_bytes)
+                    self._registered.append(address)
 
     def close(self) -> None:
         """Unregister the host buffers. The store stays open: who opened it closes it."""
@@ -199,8 +158,8 @@ class HybridKVController:
             diagnostics=("chain_anchor_mismatch",) if prefix.first_page and prefix.parent is None else (),
         )
 
-    def resolve(self, lookup: Lookup, policy: TransferPolicy) -> Resolution:
-        """The endpoint that the prompt may use under ``policy``."""
+    def resolve(self, lookup: Lookup, policy: TransferPolicy, *, local_tokens: int = 0) -> Resolution:
+        """The endpoint that the prompt may use under ``policy``; its first ``local_tokens`` are there."""
         prefix = lookup.prefix
         return resolve(
             self.pools,
@@ -208,6 +167,7 @@ class HybridKVController:
             policy,
             prefix.num_pages,
             matchable=min(prefix.num_pages, matchable_pages(prefix.prompt_tokens, prefix.page_tokens)),
+            local_tokens=local_tokens,
         )
 
     def plan(
@@ -220,12 +180,13 @@ class HybridKVController:
         threshold_tokens: int = 0,
     ) -> TransferPlan:
         """What to read for the endpoint that ``lookup`` allows."""
+        local_tokens = max(local_tokens, lookup.prefix.first_page * lookup.prefix.page_tokens)
         return build_plan(
             self.pools,
             lookup.presence,
-            self.resolve(lookup, policy),
+            self.resolve(lookup, policy, local_tokens=local_tokens),
             policy,
-            local_tokens=max(local_tokens, lookup.prefix.first_page * lookup.prefix.page_tokens),
+            local_tokens=local_tokens,
             host_capacity_pages=host_capacity_pages,
             threshold_tokens=threshold_tokens,
         )
@@ -243,7 +204,10 @@ class HybridKVController:
         selects = selector is not None and plan.policy is TransferPolicy.SELECTIVE
         waiting = {item.pool.name: item for item in plan.pools if selects and item.pool.selection is not None}
         transfer = self._read(prefix, [item for item in plan.pools if item.pool.name not in waiting])
-        if waiting and selector is not None:
+        if waiting and selector is not None and not self._index_arrived(waiting.values(), transfer, plan):
+            # Poison would be scored. Everything is read, and the endpoint is what arrived.
+            transfer = _merged(transfer, self._read(prefix, waiting.values()))
+        elif waiting and selector is not None:
             selection_started = self._clock()
             narrowed = {
                 name: narrow(item, self._selected(item.pool, selector)) for name, item in waiting.items()
@@ -262,6 +226,14 @@ class HybridKVController:
             transfer=transfer,
             seconds=seconds,
             selection_seconds=selection_seconds,
+        )
+
+    def _index_arrived(self, waiting: Iterable[PoolPlan], transfer: Transfer, plan: TransferPlan) -> bool:
+        indexes = {item.pool.selection.index_pool for item in waiting if item.pool.selection is not None}
+        return all(
+            self._arrival(item, transfer).units.size == item.units.size
+            for item in plan.pools
+            if item.pool.name in indexes
         )
 
     def _selected(self, pool: KVPoolDescriptor, selector: UnitSelector) -> BoolVector:
@@ -334,11 +306,22 @@ class HybridKVController:
 
 def remove_prefix(
     pools: Iterable[KVPoolDescriptor], keys: KeyBuilder, store: KVStoreBackend, prefix: Prefix
-) -> None:
-    """Take the prefix's objects out of the store, leased or not."""
-    for pool in pools:
-        for key in PrefixKeys(keys).asked(pool, prefix):
-            store.remove(key, force=True)
+) -> int:
+    """Take the prefix's objects out of the store, leased or not; return how many may still be there.
+
+    The first error ends it: a store that has lost its master takes seconds to refuse each key.
+    """
+    prefix_keys = PrefixKeys(keys)
+    remaining = [
+        key
+        for pool in pools
+        for key in prefix_keys.of_units(pool, prefix, np.flatnonzero(prefix.slots[pool.name] >= 0))
+    ]
+    while remaining:
+        if store.remove(remaining[-1], force=True) not in (OK, MISS):
+            break
+        remaining.pop()
+    return len(remaining)
 
 
 def _merged(first: Transfer, second: Transfer) -> Transfer:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from hicache_bench.errors import LayoutError
 from hicache_bench.planning.policy import IntVector
-from hicache_bench.pools.layout import group_buffers
+from hicache_bench.pools.descriptor import KVPoolDescriptor
+from hicache_bench.pools.layout import check_storable, group_buffers
 from hicache_bench.store.base import Buffers
 
 
@@ -43,6 +46,13 @@ def _address(buffer: Any) -> int:
     return int(buffer.data_ptr() if hasattr(buffer, "data_ptr") else buffer.ctypes.data)
 
 
+def _plain(numbers: Sequence[int]) -> list[int]:
+    """Python integers: an engine may give numpy's, which a native store does not take."""
+    if isinstance(numbers, list) and (not numbers or type(numbers[0]) is int):
+        return numbers
+    return [int(number) for number in numbers]
+
+
 def page_buffers(host_pool: HostPool, slots: IntVector, keys_per_page: int) -> tuple[Buffers, Buffers]:
     """Addresses and sizes of the pages in ``slots``, one entry per key.
 
@@ -55,11 +65,33 @@ def page_buffers(host_pool: HostPool, slots: IntVector, keys_per_page: int) -> t
         return [], []
     page_size = host_pool.page_size
     indices = (slots[:, None].astype(np.int64) * page_size + np.arange(page_size)).ravel()
-    addresses, sizes = host_pool.get_page_buffer_meta(indices)
+    addresses, sizes = map(_plain, host_pool.get_page_buffer_meta(indices))
     num_keys = len(slots) * keys_per_page
     if len(addresses) == num_keys == len(sizes):
         return addresses, sizes
     return group_buffers(addresses, sizes, num_keys)
+
+
+def check_host_pool(pool: KVPoolDescriptor, host_pool: HostPool) -> None:
+    """Refuse a host pool whose pages are not those that the descriptor, and so the keys, speak of.
+
+    Raises:
+        LayoutError: another layout, or another number of bytes in a page.
+    """
+    check_storable(pool.name, host_pool.layout)
+    if host_pool.layout != pool.layout.value:
+        raise LayoutError(
+            f"pool {pool.name!r} is described as {pool.layout}, and its host pool is {host_pool.layout}; "
+            "its keys would promise bytes in another order"
+        )
+    components = pool.stored_components
+    _, sizes = page_buffers(host_pool, np.zeros(1, dtype=np.int64), len(components))
+    found = [size if isinstance(size, int) else sum(size) for size in sizes]
+    expected = [component.object_bytes for component in components]
+    if found != expected:
+        raise LayoutError(
+            f"pool {pool.name!r} is described with objects of {expected} bytes, and its host pool has {found}"
+        )
 
 
 def has_pieces(sizes: Buffers) -> bool:

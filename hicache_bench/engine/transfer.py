@@ -14,12 +14,12 @@ from hicache_bench.planning.policy import BoolVector, IntVector
 from hicache_bench.pools.descriptor import KVPoolDescriptor
 from hicache_bench.store.base import (
     EXISTS,
+    NOT_SENT,
     OK,
     Buffers,
     KeyResult,
     KVStoreBackend,
     Status,
-    error,
 )
 
 BATCH_PAGES = 128
@@ -27,9 +27,6 @@ BATCH_PAGES = 128
 
 RETRY_DELAY_SECONDS = 0.05
 """Wait before a failed put is tried again: Mooncake evicts asynchronously, within tens of milliseconds."""
-
-NOT_ATTEMPTED = error(-1)
-"""Result of an object whose batch was never sent, since an earlier one had failed for good."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +127,7 @@ class SelectiveTransferEngine:
                 break
         for request in requests:
             answered = transfer.results[request.pool]
-            answered += [NOT_ATTEMPTED] * (len(request.keys) - len(answered))
+            answered += [NOT_SENT] * (len(request.keys) - len(answered))
         return transfer
 
     def _put(

@@ -86,9 +86,11 @@ class PoolLedger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """The account of one restore. ``hit``, ``fulfilled`` and ``used`` are three numbers (tokens).
+    """The account of one restore, in three numbers of tokens.
 
-    A hit token is either used or in ``unused_tokens`` under the one reason that ended it.
+    ``hit`` was promised; ``fulfilled`` is the endpoint that is whole with the bytes that arrived; ``used`` is
+    where the model resumes: there, or at the end of its local prefix if that is longer. A hit token is either
+    used or in ``unused_tokens`` under the one reason that ended it.
     """
 
     policy: TransferPolicy
@@ -123,21 +125,21 @@ def settle(plan: TransferPlan, arrivals: Mapping[str, PoolArrival]) -> Ledger:
         raise ConfigError(f"no arrival was reported for planned pools {', '.join(absent)}")
     used_pages = _used_pages(plan, arrivals)
     page_tokens = plan.pools[0].pool.page_tokens if plan.pools else 1
-    hit = plan.hit_pages * page_tokens
-    fulfilled = plan.endpoint_pages * page_tokens
-    used = max(used_pages * page_tokens, plan.local_tokens)
+    hit, planned = plan.hit_pages * page_tokens, plan.endpoint_pages * page_tokens
+    fulfilled = used_pages * page_tokens
+    used = max(fulfilled, plan.local_tokens)
     unused = {
         reason: tokens
         for reason, tokens in (
-            (plan.shortfall or SkipReason.BEYOND_ENDPOINT, hit - fulfilled),
-            (SkipReason.TRANSFER_SHORTFALL, fulfilled - used),
+            (plan.shortfall or SkipReason.BEYOND_ENDPOINT, hit - planned),
+            (SkipReason.TRANSFER_SHORTFALL, planned - used),
         )
         if tokens
     }
     return Ledger(
         policy=plan.policy,
         hit_tokens=hit,
-        fulfilled_tokens=min(fulfilled, used),
+        fulfilled_tokens=fulfilled,
         used_tokens=used,
         unused_tokens=unused,
         pools=tuple(
@@ -153,13 +155,15 @@ def _used_pages(plan: TransferPlan, arrivals: Mapping[str, PoolArrival]) -> int:
         for pool_plan in plan.pools
     }
     pools = [pool_plan.pool for pool_plan in plan.pools]
-    return resolve(pools, presence, plan.policy, plan.endpoint_pages).hit_pages
+    hit = resolve(pools, presence, plan.policy, plan.endpoint_pages, local_tokens=plan.local_tokens).hit_pages
+    narrowed = any(SkipReason.NOT_SELECTED in pool_plan.skipped for pool_plan in plan.pools)
+    # The index chose for the planned endpoint; at a shorter one it would have chosen other blocks.
+    return hit if hit == plan.endpoint_pages or not narrowed else 0
 
 
 def _presence(pool_plan: PoolPlan, arrived: IntVector, plan: TransferPlan) -> BoolVector:
     pool = pool_plan.pool
     present = np.zeros(num_units(pool, plan.endpoint_pages), dtype=np.bool_)
-    present[: plan.local_tokens // pool.unit_tokens] = True
     present[arrived] = True
     if SkipReason.NOT_SELECTED in pool_plan.skipped:
         # What the index left out is not needed; a selected unit that did not arrive is.

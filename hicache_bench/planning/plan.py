@@ -102,19 +102,20 @@ def build_plan(
     host_capacity_pages: int | None = None,
     threshold_tokens: int = 0,
 ) -> TransferPlan:
-    """Plan the restore of ``resolution.hit_pages``.
+    """Plan the restore of ``resolution.hit_pages``; the resolution must know of the same ``local_tokens``.
 
-    A host without room for the hit gets the largest *legal* endpoint that fits, never a plain cut. A hit that
-    brings fewer than ``threshold_tokens`` beyond the local prefix is not read at all.
+    A host without room for what is not local gets the largest *legal* endpoint that fits, never a plain cut.
+    A hit that brings fewer than ``threshold_tokens`` beyond the local prefix is not read at all.
     """
     num_pages = len(resolution.legal) - 1
     endpoint, shortfall = resolution.hit_pages, None
-    if host_capacity_pages is not None and endpoint > host_capacity_pages:
-        endpoint = int(np.flatnonzero(resolution.legal[: host_capacity_pages + 1])[-1])
-        shortfall = SkipReason.HOST_CAPACITY
     page_tokens = pools[0].page_tokens if pools else 1
+    local_pages = local_tokens // page_tokens
+    if host_capacity_pages is not None and endpoint > local_pages + host_capacity_pages:
+        endpoint = int(np.flatnonzero(resolution.legal[: local_pages + host_capacity_pages + 1])[-1])
+        shortfall = SkipReason.HOST_CAPACITY
     if 0 < endpoint * page_tokens - local_tokens < threshold_tokens:
-        endpoint, shortfall = min(endpoint, local_tokens // page_tokens), SkipReason.BELOW_THRESHOLD
+        endpoint, shortfall = min(endpoint, local_pages), SkipReason.BELOW_THRESHOLD
     beyond = shortfall or (
         SkipReason.REPLAY_BOUNDARY if resolution.replay_boundary else SkipReason.BEYOND_ENDPOINT
     )

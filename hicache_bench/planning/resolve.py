@@ -85,7 +85,8 @@ def _legal_units(pool: KVPoolDescriptor, present: BoolVector, policy: TransferPo
 class Resolution:
     """What a lookup promises.
 
-    ``hit_pages`` is the usable endpoint, ``legal`` the flags of every endpoint that was looked at,
+    ``hit_pages`` is the usable endpoint, ``legal`` the flags of every endpoint that was looked at, of which
+    those up to ``matchable`` leave a token to recompute;
     ``best_pages`` each pool's own best, ``limited_by`` the pools whose own best, or whose holes, keep the
     endpoint from being longer. ``replay_boundary`` says that a longer endpoint was legal, but would leave the
     prompt without a token to recompute.
@@ -93,6 +94,7 @@ class Resolution:
 
     hit_pages: int
     legal: BoolVector = field(repr=False)
+    matchable: int
     best_pages: Mapping[str, int] = field(default_factory=dict)
     limited_by: tuple[str, ...] = ()
     replay_boundary: bool = False
@@ -105,8 +107,11 @@ def resolve(
     num_pages: int,
     *,
     matchable: int | None = None,
+    local_tokens: int = 0,
 ) -> Resolution:
     """Largest endpoint that is legal in all ``pools``, at most ``matchable`` (default ``num_pages``).
+
+    Whole units below ``local_tokens`` are there whatever the store says.
 
     A pool that is missing from ``presence`` was *not reported*, which is not the same as "0 hits": if it
     declares ``derived_from``, that pool's presence stands for it.
@@ -115,7 +120,7 @@ def resolve(
         ConfigError: a constraining pool was not reported and derives from none that was.
     """
     legal_by_pool = {
-        pool.name: legal_endpoints(pool, _reported(pool, presence), policy, num_pages)
+        pool.name: legal_endpoints(pool, _present(pool, presence, local_tokens), policy, num_pages)
         for pool in pools
         if pool.constrains
     }
@@ -135,18 +140,19 @@ def resolve_ranks(resolutions: Sequence[Resolution]) -> Resolution:
     if len(lengths) > 1:
         raise ConfigError(f"ranks looked at different numbers of endpoints: {sorted(lengths)}")
     legal = reduce(np.logical_and, (resolution.legal for resolution in resolutions))
-    shortest = min(resolution.hit_pages for resolution in resolutions)
+    matchable = min(resolution.matchable for resolution in resolutions)
     limited = {name for resolution in resolutions for name in resolution.limited_by}
     best = {
         name: min(resolution.best_pages[name] for resolution in resolutions if name in resolution.best_pages)
         for name in resolutions[0].best_pages
     }
     return Resolution(
-        hit_pages=_largest(legal[: shortest + 1]),
+        hit_pages=_largest(legal[: matchable + 1]),
         legal=legal,
+        matchable=matchable,
         best_pages=best,
         limited_by=tuple(sorted(limited)),
-        replay_boundary=any(resolution.replay_boundary for resolution in resolutions),
+        replay_boundary=_largest(legal) > matchable,
     )
 
 
@@ -166,10 +172,12 @@ def alignment_warning(pools: Sequence[KVPoolDescriptor], num_tokens: int) -> str
     )
 
 
-def _reported(pool: KVPoolDescriptor, presence: Presence) -> BoolVector:
+def _present(pool: KVPoolDescriptor, presence: Presence, local_tokens: int) -> BoolVector:
     for name in (pool.name, pool.derived_from):
         if name is not None and name in presence:
-            return presence[name]
+            reported = presence[name]
+            local_units = local_tokens // pool.unit_tokens
+            return reported | (np.arange(len(reported)) < local_units) if local_units else reported
     raise ConfigError(
         f"pool {pool.name!r} was not reported; absent is not the same as 0 hits. Report it, or declare the "
         "pool that it derives from"
@@ -181,7 +189,6 @@ def _resolution(legal_by_pool: Mapping[str, BoolVector], num_pages: int, matchab
     for pool_legal in legal_by_pool.values():
         legal &= pool_legal
     hit = _largest(legal[: matchable + 1])
-    longest = _largest(legal)
     best = {name: _largest(pool_legal) for name, pool_legal in legal_by_pool.items()}
     # A pool limits the hit if the matchable endpoint is not among its own.
     target = min(matchable, num_pages)
@@ -189,9 +196,10 @@ def _resolution(legal_by_pool: Mapping[str, BoolVector], num_pages: int, matchab
     return Resolution(
         hit_pages=hit,
         legal=legal,
+        matchable=target,
         best_pages=best,
         limited_by=limited if hit < target else (),
-        replay_boundary=longest > matchable,
+        replay_boundary=_largest(legal) > matchable,
     )
 
 

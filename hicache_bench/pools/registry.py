@@ -7,7 +7,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
-from hicache_bench.errors import ConfigError
+from hicache_bench.errors import ConfigError, LayoutError
 from hicache_bench.pools import layout as layouts
 from hicache_bench.pools.descriptor import KVPoolDescriptor
 
@@ -37,11 +37,11 @@ class PoolDescriptorRegistry:
     def add(self, pool: KVPoolDescriptor, host_pool: Any = None) -> Decision:
         """Take one pool and say what becomes of it.
 
-        ``host_pool`` may be an engine's own host-pool object: its ``layout`` and ``kv_buffer`` are then what
-        counts, since these are what a store would read from.
+        ``host_pool`` may be an engine's own host-pool object, whose ``layout`` and ``kv_buffer`` must then be
+        those that the descriptor speaks of.
 
         Raises:
-            LayoutError: a physical pool whose pages are not contiguous.
+            LayoutError: a physical pool whose pages are not contiguous, or not in the order described.
             ConfigError: a name, or a key, that another pool already has; a buffer that contradicts the
                 descriptor.
         """
@@ -53,6 +53,11 @@ class PoolDescriptorRegistry:
             )
         if not pool.is_logical:
             layouts.check_storable(pool.name, pool.layout if host_pool is None else host_pool.layout)
+            if host_pool is not None and host_pool.layout != pool.layout.value:
+                raise LayoutError(
+                    f"pool {pool.name!r} is described as {pool.layout}, and its host pool is "
+                    f"{host_pool.layout}; its keys would promise bytes in another order"
+                )
         self._pools[pool.name] = pool
         self._folded[pool.name.casefold()] = pool.name
         for suffix in _key_suffixes(pool):

@@ -36,6 +36,7 @@ class Status(str, Enum):
     NO_SPACE = "no_space"
     LEASED = "leased"
     ERROR = "error"
+    NOT_SENT = "not_sent"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +59,8 @@ MISS = KeyResult(Status.MISS)
 EXISTS = KeyResult(Status.EXISTS)
 NO_SPACE = KeyResult(Status.NO_SPACE)
 LEASED = KeyResult(Status.LEASED)
+NOT_SENT = KeyResult(Status.NOT_SENT)
+"""The caller's own word for a key that it never sent, since an earlier batch had failed for good."""
 
 
 @cache

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from hicache_bench.engine.controller import RestoreReport, SaveReport
+from hicache_bench.engine.reports import RestoreReport, SaveReport
 from hicache_bench.models.spec import ModelSpec
 from hicache_bench.planning.ledger import PoolLedger, Volume, volume
 from hicache_bench.planning.plan import PoolPlan

@@ -8,14 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hicache_bench.engine.controller import (
-    HybridKVController,
-    Lookup,
-    RestoreReport,
-    SaveReport,
-    remove_prefix,
-)
+from hicache_bench.engine.controller import HybridKVController, remove_prefix
 from hicache_bench.engine.prefix import Prefix
+from hicache_bench.engine.reports import Lookup, RestoreReport, SaveReport
 from hicache_bench.errors import StoreError
 from hicache_bench.fixtures.host_pool import HostPool
 from hicache_bench.planning.policy import SavePolicy, TransferPolicy

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hicache_bench.engine.controller import HybridKVController, RestoreReport, SaveReport, UnitSelector
+from hicache_bench.engine.controller import HybridKVController, UnitSelector
 from hicache_bench.engine.metrics import MetricsSink
 from hicache_bench.engine.prefix import Prefix
+from hicache_bench.engine.reports import RestoreReport, SaveReport
 from hicache_bench.engine.transfer import BATCH_PAGES, SelectiveTransferEngine
 from hicache_bench.fixtures.fill import PagePattern
 from hicache_bench.fixtures.host_pool import HostPool
@@ -121,6 +122,9 @@ class Rig:
             )
             for pool in physical
         }
+        for pool in physical:
+            # A page in several pieces, or of other order within: the engine only sees its buffers.
+            self.host_pools[pool.name].layout = pool.layout.value
         self.poison()
         self.patterns = {pool.name: PagePattern(pool) for pool in physical}
         self.store = CountingWrapper(FaultyStore(self.inner, self.faults, seed=self.seed), self.log)

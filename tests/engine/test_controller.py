@@ -6,15 +6,20 @@ import numpy as np
 import pytest
 
 from hicache_bench.engine.controller import HybridKVController, remove_prefix
-from hicache_bench.engine.host import HostPool, buffer_ranges
-from hicache_bench.errors import ConfigError
+from hicache_bench.engine.host import HostPool as EngineHostPool
+from hicache_bench.engine.host import buffer_ranges
+from hicache_bench.errors import ConfigError, LayoutError, StoreError
+from hicache_bench.fixtures.host_pool import HostPool
 from hicache_bench.planning.ledger import Volume, volume
 from hicache_bench.planning.plan import SkipReason
 from hicache_bench.planning.policy import BoolVector, SavePolicy, StateSave, TransferPolicy
 from hicache_bench.planning.resolve import matchable_pages
 from hicache_bench.pools.descriptor import KVPoolDescriptor
-from hicache_bench.pools.keys import page_hashes
+from hicache_bench.pools.geometry import Component
+from hicache_bench.pools.keys import NamespacedKeyBuilder, page_hashes
+from hicache_bench.pools.registry import PoolDescriptorRegistry
 from hicache_bench.store.base import INVALID_PARAMS, OK
+from hicache_bench.store.counting import CountingStore
 from hicache_bench.store.faults import EvictBeforeGet, FailKeys, exists_lies
 from hicache_bench.store.local import LocalKVStore
 from hicache_bench.store.wrappers import Operation, StoreWrapper
@@ -276,7 +281,7 @@ class Scorer:
         self.seen: list[tuple[str, list[int], int]] = []
         self._rig, self._selected = rig, selected
 
-    def __call__(self, pool: KVPoolDescriptor, index_pool: HostPool) -> BoolVector:
+    def __call__(self, pool: KVPoolDescriptor, index_pool: EngineHostPool) -> BoolVector:
         assert index_pool is self._rig.host_pools["indexer"]
         units = range(self._rig.num_pages)
         still_poison = len(self._rig.wrong(pool.name, units))
@@ -301,14 +306,59 @@ def test_the_index_is_there_before_the_blocks_that_it_selects() -> None:
     assert 32 == report.ledger.used_tokens
 
 
-def test_a_selected_block_that_is_lost_shortens_the_prefix() -> None:
+def test_a_selected_block_that_is_lost_ends_the_prefix() -> None:
+    """At a shorter endpoint the index would have chosen other blocks."""
     writer = Rig([SELECTED, INDEX], 8)
     writer.save()
     lost = EvictBeforeGet(frozenset({writer.key("kv", 3)}), call=2)
     reader = Rig([SELECTED, INDEX], 8, [lost], writer.inner)
     report = reader.restore(selector=Scorer(reader, 0, 3, 7))
-    assert (32, 12) == (report.ledger.hit_tokens, report.ledger.used_tokens)
-    assert volume(SELECTED, 1) == report.ledger.pools[0].wasted  # block 7
+    assert (32, 0) == (report.ledger.hit_tokens, report.ledger.used_tokens)
+    assert volume(SELECTED, 2) == report.ledger.pools[0].wasted
+
+
+def test_an_index_that_did_not_arrive_is_not_asked() -> None:
+    """Its host pages hold poison; every block is read instead, and the endpoint is resolved from all."""
+    writer = Rig([SELECTED, INDEX], 8)
+    writer.save()
+    lost = EvictBeforeGet(frozenset({writer.key("indexer", 5)}), call=1)
+    reader = Rig([SELECTED, INDEX], 8, [lost], writer.inner)
+    scorer = Scorer(reader, 7)
+    report = reader.restore(selector=scorer)
+    assert ([], 20) == (scorer.seen, report.ledger.used_tokens)
+    assert volume(SELECTED, 8) == report.ledger.pools[0].read
+
+
+def test_a_host_pool_that_contradicts_its_descriptor_is_refused() -> None:
+    pool = LATENT
+    for layout, match in (("page_first_direct", "page_first"), ("layer_first", "scattered")):
+        host = HostPool(pool, 2)
+        host.layout = layout
+        with pytest.raises(LayoutError, match=match):
+            controller_of(pool, host)
+    other = HostPool(replace(pool, components=(Component("k", 1, 1, 7),)), 2)
+    with pytest.raises(LayoutError, match="bytes"):
+        controller_of(pool, other)
+
+
+def controller_of(pool: KVPoolDescriptor, host: HostPool) -> HybridKVController:
+    registry = PoolDescriptorRegistry()
+    registry.add(pool)
+    return HybridKVController(registry, {pool.name: host}, NamespacedKeyBuilder("m"), CountingStore())
+
+
+def test_a_failed_registration_leaves_nothing_registered() -> None:
+    registry = PoolDescriptorRegistry()
+    registry.add(LATENT)
+    registry.add(INDEX)
+    host = HostPool(LATENT, 2)
+    twin = HostPool(INDEX, 2)
+    twin.kv_buffer = host.kv_buffer  # overlaps: the second registration fails
+    with LocalKVStore(1 << 20) as store:
+        with pytest.raises(StoreError, match="overlaps"):
+            HybridKVController(registry, {"kv": host, "indexer": twin}, NamespacedKeyBuilder("m"), store)
+        address, num_bytes = buffer_ranges(host)[0]
+        store.register_buffer(address, num_bytes)
 
 
 @pytest.mark.parametrize("policy", [DENSE, HIT_POLICY])

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hicache_bench.engine.controller import Lookup, RestoreReport
+from hicache_bench.engine.reports import Lookup, RestoreReport
 from hicache_bench.planning.ledger import volume
 from hicache_bench.planning.plan import SkipReason
 from hicache_bench.planning.policy import SavePolicy, StateSave, TransferPolicy

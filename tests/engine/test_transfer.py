@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from hicache_bench.engine.transfer import (
-    NOT_ATTEMPTED,
     RETRY_DELAY_SECONDS,
     PoolWork,
     SelectiveTransferEngine,
@@ -17,7 +16,7 @@ from hicache_bench.planning.resolve import unit_ends
 from hicache_bench.pools.descriptor import KVPoolDescriptor
 from hicache_bench.pools.geometry import Component
 from hicache_bench.pools.names import AttentionType, Layout
-from hicache_bench.store.base import EXISTS, MISS, NO_SPACE, OK, Buffers, KeyResult
+from hicache_bench.store.base import EXISTS, MISS, NO_SPACE, NOT_SENT, OK, Buffers, KeyResult
 from hicache_bench.store.faults import TRANSFER_FAIL, FailCalls, FailKeys, Fault
 from hicache_bench.store.local import LocalKVStore
 from hicache_bench.store.wrappers import CallLog, CountingWrapper, Operation, StoreWrapper
@@ -125,7 +124,7 @@ def test_a_batch_that_fails_for_good_ends_the_save(
     assert (300 - stored) * LATENT.unit_bytes == report.failed["kv"].num_bytes
     if not report.complete:
         assert [TRANSFER_FAIL] * 128 == results[stored : stored + 128]
-        assert [NOT_ATTEMPTED] * (300 - stored - 128) == results[stored + 128 :]
+        assert [NOT_SENT] * (300 - stored - 128) == results[stored + 128 :]
 
 
 def test_only_what_failed_is_sent_again_after_a_pause() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -93,14 +94,17 @@ def test_a_unit_whose_components_arrived_in_part_is_no_use() -> None:
     assert volume(split, 4) == ledger.pools[0].total
 
 
-def test_unselected_blocks_do_not_shorten_the_prefix_and_a_lost_selected_one_does() -> None:
+def test_unselected_blocks_do_not_shorten_the_prefix_and_a_lost_selected_one_ends_it() -> None:
+    """At a shorter endpoint the index would have chosen other blocks, which nobody read."""
     transfer = plan([KV, INDEX], whole(8, KV, INDEX), 8)
     kv = PoolPlan(pool=KV, units=np.array([2, 6]), skipped={SkipReason.NOT_SELECTED: 6})
     chosen = TransferPlan(
         policy=SELECTIVE, num_pages=8, hit_pages=8, endpoint_pages=8, pools=(kv, transfer.pools[1])
     )
     assert 128 == settled(chosen).used_tokens
-    assert 96 == settled(chosen, kv=(6,)).used_tokens
+    assert 0 == settled(chosen, kv=(6,)).used_tokens
+    assert 0 == settled(chosen, indexer=(5,)).used_tokens
+    assert 48 == settled(replace(chosen, local_tokens=48), indexer=(5,)).used_tokens
 
 
 def test_a_planned_pool_without_an_arrival_is_refused() -> None:
@@ -133,7 +137,7 @@ def test_the_account_balances_and_what_is_used_really_arrived(
         for p in transfer.pools
     }
     ledger = settled(transfer, **lost)
-    assert ledger.used_tokens <= ledger.fulfilled_tokens <= ledger.hit_tokens
+    assert ledger.fulfilled_tokens <= ledger.used_tokens <= ledger.hit_tokens
     assert ledger.hit_tokens == ledger.used_tokens + sum(ledger.unused_tokens.values())
     for item, account in zip(transfer.pools, ledger.pools, strict=True):
         assert volume(item.pool, int(presence[item.pool.name].sum())) == account.total

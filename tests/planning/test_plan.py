@@ -30,7 +30,18 @@ def plan(
     **options: Any,
 ) -> TransferPlan:
     return build_plan(
-        pools, presence, resolve(pools, presence, policy, pages, matchable=matchable), policy, **options
+        pools,
+        presence,
+        resolve(
+            pools,
+            presence,
+            policy,
+            pages,
+            matchable=matchable,
+            local_tokens=options.get("local_tokens", 0),
+        ),
+        policy,
+        **options,
     )
 
 
@@ -116,6 +127,20 @@ def test_a_local_prefix_is_not_read_again(policy: TransferPolicy) -> None:
     assert [6, 7] == units(transfer, "kv") == units(transfer, "swa")
     assert [7] == units(transfer, "mamba")
     assert 32 == transfer.loaded_tokens
+
+
+def test_local_pages_need_not_be_in_the_store() -> None:
+    presence = {"kv": flags(8, *range(2, 8)), "mamba": endpoints(8, 8)}
+    assert 0 == plan([KV, STATE], presence, 8).hit_pages
+    transfer = plan([KV, STATE], presence, 8, local_tokens=2 * 16)
+    assert (8, list(range(2, 8))) == (transfer.hit_pages, units(transfer, "kv"))
+    nothing = plan([KV, STATE], {"kv": flags(8), "mamba": flags(8)}, 8, local_tokens=2 * 16 + 5)
+    assert (2, []) == (nothing.hit_pages, units(nothing, "kv"))
+
+
+def test_a_host_needs_room_only_for_what_is_not_local() -> None:
+    transfer = plan([KV], {"kv": flags(8, *range(8))}, 8, local_tokens=3 * 16, host_capacity_pages=4)
+    assert (7, [3, 4, 5, 6]) == (transfer.endpoint_pages, units(transfer, "kv"))
 
 
 def test_nothing_is_read_where_everything_is_local() -> None:

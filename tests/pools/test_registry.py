@@ -77,10 +77,12 @@ def test_layer_first_is_rejected_with_the_layouts_to_use():
     assert Decision.REGISTER is registry.add(pool())
 
 
-def test_the_layout_of_the_host_pool_is_what_counts():
+def test_the_layout_of_the_host_pool_must_be_the_one_described():
     with pytest.raises(LayoutError, match="layer_first"):
         PoolDescriptorRegistry().add(pool(), HostPool(object(), "layer_first"))
-    described = pool(layout=Layout.LAYER_FIRST)
+    with pytest.raises(LayoutError, match=r"page_first, and its host pool is page_head"):
+        PoolDescriptorRegistry().add(pool(), HostPool(object(), "page_head"))
+    described = pool(layout=Layout.PAGE_HEAD)
     assert Decision.REGISTER is PoolDescriptorRegistry().add(described, HostPool(object(), "page_head"))
 
 
