@@ -10,10 +10,11 @@ import typer
 
 from hicache_bench import __version__
 from hicache_bench.cli import doctor, presets, run
-from hicache_bench.cli.terminal import print_note
-from hicache_bench.errors import HicacheBenchError
+from hicache_bench.cli.terminal import leave_quietly, print_note, replace_closed_streams
+from hicache_bench.errors import HicacheBenchError, OutputError
 
 INTERRUPTED = 130
+_INTERRUPTED = "interrupted: what was started is stopped; a record is there whole or not at all"
 
 app = typer.Typer(
     name="hicache-bench",
@@ -46,19 +47,32 @@ def options(
 
 def main() -> None:
     """Run the command line: one line on stderr for a user's mistake, no traceback; documented exit codes."""
-    # A terminated run must close its store and stop its master as an interrupted one does.
-    signal.signal(signal.SIGTERM, _interrupt)
+    # A run that is terminated, or whose terminal goes away, must close its store and stop its master too.
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, _interrupt)
+    replace_closed_streams()
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, where a full disk or a closed pipe can still be told
     except HicacheBenchError as error:
         print_note(f"error: {error}")
         sys.exit(error.exit_code)
+    except BrokenPipeError:
+        leave_quietly()
+    except OSError as error:
+        print_note(f"error: the output cannot be written: {error.strerror or error}")
+        leave_quietly(OutputError.exit_code)
+    except KeyboardInterrupt:
+        print_note(_INTERRUPTED)
+        sys.exit(INTERRUPTED)
     except SystemExit as stop:
         # Typer turns an interrupt into this exit code, and a closed pipe (`| head`) into 1, without a word.
         if stop.code == INTERRUPTED:
-            print_note("interrupted: what was started is stopped, and nothing was written")
+            print_note(_INTERRUPTED)
         elif isinstance(stop.__context__, BrokenPipeError):
-            sys.exit(0)
+            leave_quietly()
         raise
 
 

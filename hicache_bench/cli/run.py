@@ -28,7 +28,10 @@ def run_command(
     key_scheme: str = typer.Option("namespaced", help="namespaced, or sglang (SGLang's own keys)."),
     layout: str = typer.Option("page_first", help="Host layout: page_first, page_first_direct, page_head."),
     queries: int = typer.Option(
-        0, min=0, help="Read only blocks that the index selects for this many queries; 0 reads all."
+        0,
+        min=0,
+        max=1_000_000,
+        help="Read only blocks that the index selects for this many queries; 0 reads all.",
     ),
     repeat: int = typer.Option(3, min=1, help="Restores timed under each policy."),
     memory: str | None = typer.Option(None, help="Memory that a run may take, such as 4GiB."),
@@ -67,13 +70,16 @@ def run_command(
     check_writable(out)
     with progress() as report:
         record = run(options, report)
-    path = write_record(record, out)
-    if json:
-        print_json(record.to_dict())
-    else:
-        from hicache_bench.report.tables import render_run
+    try:
+        path = write_record(record, out)
+    finally:
+        # A full disk must not cost the result of a long run.
+        if json:
+            print_json(record.to_dict())
+        else:
+            from hicache_bench.report.tables import render_run
 
-        print_result(render_run(record))
+            print_result(render_run(record))
     print_note(f"record: {path}")
     if record.failed_checks:
         raise VerificationError(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import typer
@@ -32,8 +33,22 @@ def print_json(data: object) -> None:
 
 
 def print_note(text: str) -> None:
-    """Print a line that is not a result, on stderr."""
-    typer.echo(text, err=True)
+    """Print a line that is not a result, on stderr; one that nobody can read must not cost the result."""
+    with suppress(OSError):
+        typer.echo(text, err=True)
+
+
+def replace_closed_streams() -> None:
+    """Give a process that was started without stdout or stderr (``>&-``) somewhere to write to."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 -- lives as long as the process
+
+
+def leave_quietly(exit_code: int = 0) -> None:
+    """Exit although stdout takes nothing more: the interpreter must not try, and complain, at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(exit_code)
 
 
 @contextmanager

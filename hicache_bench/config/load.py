@@ -112,6 +112,8 @@ def _decode(content: bytes, file: str) -> str:
 
 def _load_file(path: Path, shown: str) -> ModelPreset:
     try:
+        if path.is_fifo():  # opening one waits for a writer, who may never come
+            raise ConfigError(f"{shown} is a pipe; give a preset name or the path of a preset file")
         with path.open("rb") as stream:
             # Bounded, since the path may be a device that never ends.
             content = stream.read(MAX_FILE_BYTES + 1)

@@ -84,7 +84,7 @@ class SavedPool:
 class PoolAccount:
     """The ledger of one pool: ``total = read + skipped + missed + failed``; ``wasted`` is part of ``read``.
 
-    ``needed`` is what the policy's own rule asks for at the used endpoint.
+    ``needed`` is what the policy's own rule asks for at the planned endpoint.
     """
 
     pool: str
@@ -131,6 +131,8 @@ class LengthResult:
     pages: int
     evidence: str
     evidence_reason: str | None
+    store: str
+    store_settings: Mapping[str, str | int | float]
     memory_bytes: int
     saved: tuple[SavedPool, ...]
     save_seconds: float | None
@@ -145,7 +147,10 @@ class LengthResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """One ``run``. Holds no host name, user name or absolute path."""
+    """One ``run``. Holds no host name, user name or absolute path.
+
+    ``store`` is the one asked for; a length that was counted instead of moved names its own.
+    """
 
     schema_version: int
     kind: str
@@ -165,7 +170,6 @@ class RunRecord:
     local_prefix_tokens: int
     queries: int
     store: str
-    store_settings: Mapping[str, str | int | float]
     pools: tuple[PoolRecord, ...]
     results: tuple[LengthResult, ...]
 

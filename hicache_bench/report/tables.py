@@ -40,7 +40,10 @@ def _heading(record: RunRecord) -> Text:
     if logical:
         lines.append(f"logical anchor {', '.join(logical)}: no buffer, no key, 0 bytes")
     if record.local_prefix_tokens:
-        lines.append(f"local prefix: {format_tokens(record.local_prefix_tokens)} tokens are not read")
+        lines.append(
+            f"local prefix of {format_tokens(record.local_prefix_tokens)} tokens: what lies wholly in it "
+            "is not read"
+        )
     return Text("\n".join(lines))
 
 
@@ -185,9 +188,9 @@ def _headroom(baseline: int, num_bytes: int) -> str:
 
 
 def _timing(result: LengthResult) -> str:
-    stored = f"stored {result.stored.num_bytes:,} B in {result.stored.objects:,} objects"
+    stored = f"[{result.evidence}] stored {result.stored.num_bytes:,} B in {result.stored.objects:,} objects"
     if result.save_seconds is None or result.lookup_seconds is None:
-        return f"{stored}; lookup asks {result.lookup_keys:,} keys in {result.lookup_calls} calls"
+        return f"{stored}; lookup asks {result.lookup_keys:,} keys"
     samples = len(result.policies[0].seconds)
     return (
         f"{stored}: save {format_seconds(result.save_seconds)}, lookup of {result.lookup_keys:,} keys "
@@ -219,13 +222,14 @@ def _summary(results: Sequence[LengthResult]) -> Group:
     return Group(Text("\nall lengths", style="bold"), table)
 
 
+def _needs_everything(policy: PolicyResult) -> bool:
+    return all(account.needed == account.total == account.read for account in policy.pools)
+
+
 def _conclusions(record: RunRecord) -> Iterator[str]:
     yield ""
-    nothing_saved = all(
-        len({policy.read.num_bytes for policy in result.policies}) == 1 for result in record.results
-    )
-    if nothing_saved:
-        yield "Nothing is saved: every policy reads the same bytes, since each page of each pool is needed."
+    if all(_needs_everything(policy) for result in record.results for policy in result.policies):
+        yield "The saving is zero: every policy reads every byte, since each page of each pool is needed."
     indexed = [pool.name for pool in record.pools if pool.selected_by]
     if indexed and not record.queries:
         names = ", ".join(indexed)

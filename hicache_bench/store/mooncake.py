@@ -37,6 +37,9 @@ from hicache_bench.store.base import (
 from hicache_bench.store.object_batch import ObjectBatch, is_valid_key, valid_key_indices
 from hicache_bench.store.registration import RegisteredMemory
 
+_LONGEST_CALL_SECONDS = 90.0
+"""A call comes back within this: 60 s when a peer's queue is poisoned, 30-35 s when a peer is stopped."""
+
 _CODE_NAMES = {
     -1: "INTERNAL_ERROR",
     -10: "BUFFER_OVERFLOW",
@@ -284,7 +287,9 @@ class MooncakeStoreBackend(KVStoreBackend):
             if self._closed:
                 return
             self._closed = True
-            self._state.wait_for(lambda: self._num_running_calls == 0)
+            idle = self._state.wait_for(lambda: self._num_running_calls == 0, _LONGEST_CALL_SECONDS)
+        if not idle:
+            raise StoreError("a call to Mooncake has not come back; its client cannot be closed under it")
         atexit.unregister(self.close)
         code = self._native.close()
         if code != 0:

@@ -8,13 +8,12 @@ from typing import Any
 
 from hicache_bench.engine.reports import RestoreReport, SaveReport
 from hicache_bench.models.spec import ModelSpec
-from hicache_bench.planning.ledger import PoolLedger, Volume, volume
+from hicache_bench.planning.ledger import PoolLedger, Volume, total_volume, volume
 from hicache_bench.planning.plan import PoolPlan
 from hicache_bench.planning.policy import TransferPolicy, first_needed_at
 from hicache_bench.planning.resolve import num_units
 from hicache_bench.pools.registry import Decision, PoolDescriptorRegistry
 from hicache_bench.records.schema import Amount, PolicyResult, PoolAccount, PoolRecord, SavedPool
-from hicache_bench.workflows.prefix import PrefixLayout
 
 
 def amount(of: Volume) -> Amount:
@@ -49,11 +48,9 @@ def pool_records(registry: PoolDescriptorRegistry) -> tuple[PoolRecord, ...]:
     )
 
 
-def stored_amount(layout: PrefixLayout) -> Amount:
-    """What the store holds of a prefix once it is saved."""
-    counts = layout.num_slots
-    volumes = (volume(pool, counts[pool.name]) for pool in layout.pools)
-    return amount(sum(volumes, Volume()))
+def stored_amount(report: SaveReport) -> Amount:
+    """What the store holds of a prefix, by what it answered to the save."""
+    return amount(total_volume((*report.written.values(), *report.existing.values())))
 
 
 def saved_pools(report: SaveReport) -> tuple[SavedPool, ...]:
@@ -86,7 +83,9 @@ def policy_result(reports: Sequence[RestoreReport], notes: Iterable[str], *, mea
         ),
         seconds=tuple(sample.seconds for sample in reports) if measured else (),
         store_seconds=tuple(sample.transfer.store_seconds for sample in reports) if measured else (),
-        selection_seconds=tuple(sample.selection_seconds for sample in reports) if measured else (),
+        selection_seconds=tuple(
+            sample.selection_seconds for sample in reports if measured and sample.selection_seconds
+        ),
         store_calls=report.transfer.calls,
         notes=tuple(dict.fromkeys(notes)),
     )

@@ -43,12 +43,16 @@ def describe_environment() -> dict[str, str | int]:
 
 
 def reduced_command(arguments: Sequence[str]) -> tuple[str, ...]:
-    """The command line with every path cut to its last part, as a record may keep it."""
-    return tuple(_reduced(argument) for argument in arguments)
+    """The command line as a record may keep it: paths cut to their last part, and no address of a master."""
+    return tuple(
+        _reduced(argument, before) for before, argument in zip(("", *arguments), arguments, strict=False)
+    )
 
 
-def _reduced(argument: str) -> str:
+def _reduced(argument: str, before: str) -> str:
+    if before == "--master":
+        return "HOST:PORT"
     option, equals, value = argument.partition("=")
     if equals and option.startswith("-"):
-        return f"{option}={_reduced(value)}"
+        return f"{option}={_reduced(value, option)}"
     return PurePath(argument).name if "/" in argument else argument

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -11,15 +12,17 @@ import numpy as np
 from hicache_bench.engine.controller import HybridKVController, remove_prefix
 from hicache_bench.engine.prefix import Prefix
 from hicache_bench.engine.reports import Lookup, RestoreReport, SaveReport
+from hicache_bench.engine.transfer import Transfer
 from hicache_bench.errors import StoreError
 from hicache_bench.fixtures.host_pool import HostPool
+from hicache_bench.planning.ledger import volume
 from hicache_bench.planning.policy import SavePolicy, TransferPolicy
-from hicache_bench.planning.resolve import alignment_warning
+from hicache_bench.planning.resolve import alignment_pages, alignment_warning
 from hicache_bench.pools.keys import KeyBuilder
 from hicache_bench.pools.registry import PoolDescriptorRegistry
 from hicache_bench.records.schema import Check, Evidence, LengthResult, PolicyResult
 from hicache_bench.store.base import KVStoreBackend
-from hicache_bench.units import format_size, format_tokens
+from hicache_bench.units import format_tokens
 from hicache_bench.workflows.accounts import policy_result, saved_pools, stored_amount
 from hicache_bench.workflows.prefix import FixtureBytes, PrefixLayout, prompt_prefix
 from hicache_bench.workflows.selection import IndexScorer
@@ -45,6 +48,7 @@ class LengthJob:
     token_seed: int
     memory_bytes: int
     evidence_reason: str | None
+    store_settings: Mapping[str, str | int | float]
     progress: Progress
 
     def run(self) -> LengthResult:
@@ -59,6 +63,7 @@ class LengthJob:
         host_pools = self.layout.host_pools(backed=self._moves)
         with self._controller(host_pools) as controller:
             lookup = controller.lookup(prefix)
+            self._check_lookup(lookup)
             restorer = _Restorer(self, fixture, host_pools, controller, lookup)
             policies = tuple(restorer.restore(policy) for policy in TransferPolicy)
         warning = alignment_warning(self.layout.pools, self.layout.num_tokens)
@@ -67,23 +72,25 @@ class LengthJob:
             pages=prefix.num_pages,
             evidence=(Evidence.MEASURED if self._moves else Evidence.COUNTED).value,
             evidence_reason=self.evidence_reason,
+            store=self.store.capabilities.name,
+            store_settings=self.store_settings,
             memory_bytes=self.memory_bytes,
             saved=saved_pools(saved),
             save_seconds=saved.seconds if self._moves else None,
             lookup_seconds=lookup.seconds if self._moves else None,
             lookup_keys=lookup.keys_asked,
             lookup_calls=lookup.calls,
-            stored=stored_amount(self.layout),
+            stored=stored_amount(saved),
             policies=policies,
-            checks=(_presence_check(self.layout, lookup), *restorer.checks),
+            checks=(self._unsaved_check(lookup), *restorer.checks),
             warnings=(warning,) if warning else (),
         )
 
-    def remove(self) -> None:
-        """Take what was saved out of a store that goes on."""
+    def remove(self) -> int:
+        """Take what was saved out of a store that goes on; return how many objects may still be there."""
         self.progress("removing what was saved from the cluster")
         prefix = prompt_prefix(self.layout, token_seed=self.token_seed)
-        remove_prefix(self.layout.pools, self.keys, self.store, prefix)
+        return remove_prefix(self.layout.pools, self.keys, self.store, prefix)
 
     @property
     def label(self) -> str:
@@ -103,15 +110,37 @@ class LengthJob:
         with self._controller(host_pools) as controller:
             saved = controller.save(prefix, self.save_policy)
         if not saved.complete:
-            failed = sum(volume.num_bytes for volume in saved.failed.values())
-            results = {str(result) for pool in saved.transfer.results.values() for result in pool}
-            causes = ", ".join(sorted(results - {"ok", "exists"}))
             raise StoreError(
-                f"the store kept {saved.stored_pages} of {prefix.num_pages} pages; {format_size(failed)} "
-                f"failed with {causes}. Give it more room (--segment, or a segment in the cluster), or use "
-                "fewer tokens"
+                f"the store took the first {saved.stored_pages} of {prefix.num_pages} pages whole, and the "
+                f"save ended there; {_causes(saved.transfer)}"
             )
         return saved
+
+    def _check_lookup(self, lookup: Lookup) -> None:
+        """A store that cannot answer, or has lost what it took a moment ago, has nothing to be measured."""
+        if lookup.errors:
+            raise StoreError(f"the store could not say whether it holds {lookup.errors} keys; {_UNREACHABLE}")
+        lost = self._differing(lookup, saved=True)
+        if lost:
+            raise StoreError(
+                f"the store has lost {len(lost)} pages since they were saved ({', '.join(lost[:5])}); "
+                "give it more room, or a longer lease"
+            )
+
+    def _unsaved_check(self, lookup: Lookup) -> Check:
+        return _none_of(
+            f"{self.label}: pages found that were never saved", self._differing(lookup, saved=False)
+        )
+
+    def _differing(self, lookup: Lookup, *, saved: bool) -> list[str]:
+        """``pool:unit`` of the units that are (not) ``saved``, and that the lookup says otherwise of."""
+        return [
+            f"{pool.name}:{unit}"
+            for pool in self.layout.pools
+            for unit in np.flatnonzero(
+                (self.layout.is_kept(pool) == saved) & (lookup.presence[pool.name] != saved)
+            ).tolist()
+        ]
 
     @contextmanager
     def _controller(self, host_pools: dict[str, HostPool]) -> Iterator[HybridKVController]:
@@ -156,8 +185,33 @@ class _Restorer:
                 self.lookup.prefix, plan, selector=scorer if job.num_queries else None
             )
             reports.append(report)
+            self._check_delivered(report)
             self._check_restore(report, job.store.stats.get_bytes - bytes_before)
         return policy_result(reports, scorer.notes, measured=moves)
+
+    def _usable_tokens(self) -> int:
+        """What a prefix that was saved whole must give back: all of it, but for the pools' own alignment."""
+        layout = self.job.layout
+        aligned = alignment_pages(layout.pools) * layout.pools[0].page_tokens
+        return layout.num_tokens // aligned * aligned
+
+    def _unbalanced(self, report: RestoreReport) -> list[str]:
+        counts = self.job.layout.num_slots
+        pools = {pool.name: pool for pool in self.job.layout.pools}
+        return [
+            account.pool
+            for account in report.ledger.pools
+            if account.total != volume(pools[account.pool], counts[account.pool])
+        ]
+
+    def _check_delivered(self, report: RestoreReport) -> None:
+        accounts = report.ledger.pools
+        lost = sum(account.missed.objects + account.failed.objects for account in accounts)
+        if lost:
+            raise StoreError(
+                f"{report.ledger.policy} at {self.job.label}: the store did not deliver {lost} objects that "
+                f"it promised; {_causes(report.transfer)}"
+            )
 
     def _check_restore(self, report: RestoreReport, store_bytes: int) -> None:
         label = f"{report.ledger.policy} at {self.job.label}"
@@ -171,6 +225,8 @@ class _Restorer:
                     str(store_bytes),
                 ),
                 _check(f"{label}: pages that arrived", str(planned), str(arrived)),
+                _check(f"{label}: tokens used", str(self._usable_tokens()), str(report.ledger.used_tokens)),
+                _none_of(f"{label}: pools whose account is not what was saved", self._unbalanced(report)),
             )
         )
         if not self.job.store.capabilities.moves_bytes:
@@ -187,15 +243,20 @@ class _Restorer:
         )
 
 
-def _presence_check(layout: PrefixLayout, lookup: Lookup) -> Check:
-    wrong = [
-        f"{pool.name}:{unit}"
-        for pool in layout.pools
-        for unit in np.flatnonzero(lookup.presence[pool.name] != (layout.slots[pool.name] >= 0)).tolist()
-    ]
-    return _none_of(
-        f"{format_tokens(layout.num_tokens)} tokens: pages saved and not found, or found unsaved", wrong
-    )
+_UNREACHABLE = "see that its master is running and reachable"
+
+
+def _causes(transfer: Transfer) -> str:
+    """What the store answered, and what to do about it."""
+    answers = Counter(str(result) for results in transfer.results.values() for result in results)
+    bad = {answer: count for answer, count in answers.items() if answer not in ("ok", "exists")}
+    told = ", ".join(f"{count} x {answer}" for answer, count in sorted(bad.items()))
+    if "miss" in bad:
+        return f"its answers: {told}. It has evicted them: give it more room, or a longer lease"
+    if "no_space" in bad:
+        room = "--segment, or a segment in the cluster"
+        return f"its answers: {told}. Give it more room ({room}), or use fewer tokens"
+    return f"its answers: {told}. {_UNREACHABLE.capitalize()}"
 
 
 def _check(name: str, expected: str, actual: str) -> Check:

@@ -11,7 +11,7 @@ from hicache_bench.engine.prefix import Prefix
 from hicache_bench.errors import InputError
 from hicache_bench.fixtures.fill import PagePattern, seeded_words, unpoisoned
 from hicache_bench.fixtures.host_pool import HostPool, host_bytes
-from hicache_bench.planning.policy import IntVector, SavePolicy
+from hicache_bench.planning.policy import BoolVector, IntVector, SavePolicy
 from hicache_bench.planning.resolve import num_units
 from hicache_bench.pools.descriptor import KVPoolDescriptor
 from hicache_bench.pools.keys import page_hashes
@@ -47,9 +47,14 @@ class PrefixLayout:
         counts = self.num_slots
         return sum(counts[pool.name] * pool.unit_bytes for pool in self.pools)
 
+    def is_kept(self, pool: KVPoolDescriptor) -> BoolVector:
+        """One flag per unit of ``pool``: a save keeps it."""
+        kept: BoolVector = self.slots[pool.name] >= 0
+        return kept
+
     def kept_units(self, pool: KVPoolDescriptor) -> IntVector:
         """Units of ``pool`` that have a slot."""
-        return np.flatnonzero(self.slots[pool.name] >= 0)
+        return np.flatnonzero(self.is_kept(pool))
 
     def host_pools(self, *, backed: bool) -> dict[str, HostPool]:
         """Fresh host pools."""

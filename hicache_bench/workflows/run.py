@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from hicache_bench import __version__
@@ -12,6 +12,7 @@ from hicache_bench.errors import InputError, MemoryBudgetError
 from hicache_bench.models.engine_profile import pools_of
 from hicache_bench.planning.policy import SavePolicy
 from hicache_bench.pools.keys import KeyBuilder, NamespacedKeyBuilder, SglangKeyBuilder, has_mla_anchor
+from hicache_bench.pools.layout import STORABLE_LAYOUTS
 from hicache_bench.pools.names import Layout
 from hicache_bench.pools.registry import PoolDescriptorRegistry
 from hicache_bench.records.schema import SCHEMA_VERSION, LengthResult, RunRecord
@@ -56,19 +57,18 @@ def run(options: RunOptions, progress: Progress) -> RunRecord:
         InputError: options that contradict each other, a prefix shorter than a page, too little memory.
         StoreError: the store cannot be opened, or does not keep what is saved.
     """
-    check_store(options.store, options.master)
+    check_store(options.store, options.master, options.segment_bytes)
     spec = options.preset.spec
     registry = build_registry(pools_of(spec, profile=options.preset.profile, layout=options.layout))
-    layouts = [lay_out(registry, tokens, options.save_policy) for tokens in options.token_lengths]
-    budget = _memory_budget(options.memory_bytes)
+    lengths = dict.fromkeys(options.token_lengths)  # a length that is named twice is run once
+    layouts = [lay_out(registry, tokens, options.save_policy) for tokens in lengths]
+    budget = _memory_budget(options.memory_bytes) if options.store != "count" else 0
     # A joined cluster may hold objects of an earlier run; fresh tokens make fresh keys.
     token_seed = int.from_bytes(os.urandom(4), "little") if options.master else 0
     keys = _key_builder(options, registry)
-    results: list[LengthResult] = []
-    settings: dict[str, str | int | float] = {}
-    for layout in layouts:
-        result, settings = _run_length(options, layout, registry, keys, token_seed, budget, progress)
-        results.append(result)
+    results = [
+        _run_length(options, layout, registry, keys, token_seed, budget, progress) for layout in layouts
+    ]
     return RunRecord(
         schema_version=SCHEMA_VERSION,
         kind="run",
@@ -88,7 +88,6 @@ def run(options: RunOptions, progress: Progress) -> RunRecord:
         local_prefix_tokens=options.local_prefix_tokens,
         queries=options.num_queries,
         store=options.store,
-        store_settings=settings,
         pools=pool_records(registry),
         results=tuple(results),
     )
@@ -103,7 +102,7 @@ def parse_layout(name: str) -> Layout:
     try:
         return Layout(name)
     except ValueError as error:
-        allowed = ", ".join(layout.value for layout in Layout)
+        allowed = ", ".join(sorted(layout.value for layout in STORABLE_LAYOUTS))
         raise InputError(f"unknown layout {name!r}; allowed: {allowed}") from error
 
 
@@ -136,10 +135,9 @@ def _run_length(
     token_seed: int,
     budget_bytes: int,
     progress: Progress,
-) -> tuple[LengthResult, dict[str, str | int | float]]:
-    """Move, or count, one length; also the store's effective settings."""
-    owns_store_memory = options.store == "local" or options.master is None
-    needed = layout.host_bytes + (arena_bytes(layout.stored_bytes) if owns_store_memory else 0)
+) -> LengthResult:
+    """Move, or count, one length."""
+    needed = layout.host_bytes + _store_bytes(options, layout)
     name, reason = options.store, None
     if name == "count":
         needed, reason = 0, "the count store moves nothing"
@@ -149,7 +147,10 @@ def _run_length(
     progress(f"{format_tokens(layout.num_tokens)} tokens: opening the {name} store")
     master = options.master if name == options.store else None
     with open_store(
-        name, stored_bytes=layout.stored_bytes, master=master, segment_bytes=options.segment_bytes
+        name,
+        stored_bytes=layout.stored_bytes,
+        master=master,
+        segment_bytes=options.segment_bytes if name == options.store else None,
     ) as opened:
         job = LengthJob(
             layout=layout,
@@ -163,10 +164,23 @@ def _run_length(
             token_seed=token_seed,
             memory_bytes=needed,
             evidence_reason=reason,
+            store_settings=opened.settings,
             progress=progress,
         )
+        remaining = 0
         try:
-            return job.run(), opened.settings
+            result = job.run()
         finally:
             if master is not None:
-                job.remove()
+                remaining = job.remove()
+        if not remaining:
+            return result
+        warning = f"up to {remaining} objects of this run could not be removed from the cluster"
+        return replace(result, warnings=(*result.warnings, warning))
+
+
+def _store_bytes(options: RunOptions, layout: PrefixLayout) -> int:
+    """Memory that the store itself takes of this machine."""
+    if options.store == "mooncake" and options.segment_bytes is not None:
+        return options.segment_bytes
+    return 0 if options.master is not None else arena_bytes(layout.stored_bytes)

@@ -28,6 +28,7 @@ SELECTION_LINK = BandwidthModel(bytes_per_second=87e9, op_seconds=0.5e-3)
 FAST'25 §5.4.1); 0.5 ms a call, the lower end for RDMA in llm-d-inference-sim's latency profiles."""
 
 _SCALE_GROUP = 128
+_SCORE_BYTES = 64 << 20
 
 
 class IndexScorer:
@@ -76,6 +77,9 @@ class IndexScorer:
         count, num_blocks = int(selected[local:].sum()), num_units - local
         queries = "1 query selects" if self._num_queries == 1 else f"{self._num_queries} queries select"
         found = f"{pool.name}: {queries} {count} of {num_blocks} blocks"
+        if not num_blocks:
+            self.notes.append(f"{pool.name}: every block is local, none is selected")
+            return selected
         if dense_is_cheaper(
             self._link,
             selected_bytes=count * pool.unit_bytes,
@@ -83,9 +87,12 @@ class IndexScorer:
             all_bytes=num_blocks * pool.unit_bytes,
             all_objects=num_blocks,
         ):
-            self.notes.append(f"{found}; one batch of all is cheaper on the assumed link, so all were read")
+            self.notes.append(
+                f"{found} [modeled: seeded queries]; one batch of all is cheaper on the link [assumed], "
+                "so all were read"
+            )
             return np.ones(num_units, dtype=np.bool_)
-        self.notes.append(found)
+        self.notes.append(f"{found} [modeled: seeded queries]")
         return selected
 
     def _layer_scores(self, index: HostPool, rows_per_unit: int) -> Iterator[npt.NDArray[np.float32]]:
@@ -93,6 +100,8 @@ class IndexScorer:
         bytes_per_row = component.row_bytes // rows_per_unit
         # A row is head_dim fp8 bytes, then 4 bytes of scale for each 128 of them; keys precede scales.
         head_dim = bytes_per_row * _SCALE_GROUP // (_SCALE_GROUP + 4)
+        if head_dim % _SCALE_GROUP:
+            raise ConfigError(f"index rows of {bytes_per_row} bytes cannot be scored; only fp8 keys can")
         slots = self._layout.slots[index.pool.name]
         pattern = self._patterns[index.pool.name]
         unread = range(self._local_tokens // index.pool.unit_tokens if index.backed else len(slots))
@@ -104,8 +113,11 @@ class IndexScorer:
                 pages[len(unread) :] = index.view(0)[slots[len(unread) :], layer, 0, 0]
             keys = _E4M3[pages[:, : rows_per_unit * head_dim].reshape(-1, head_dim)]
             generator = np.random.default_rng([self._seed, layer])
-            queries = generator.standard_normal((self._num_queries, head_dim), dtype=np.float32)
-            yield queries @ keys.T
+            # Queries only add to a union, so they may come a few at a time: scores stay within a bound.
+            step = max(1, _SCORE_BYTES // (4 * len(keys)))
+            for first in range(0, self._num_queries, step):
+                count = min(step, self._num_queries - first)
+                yield generator.standard_normal((count, head_dim), dtype=np.float32) @ keys.T
 
 
 def _e4m3_values() -> npt.NDArray[np.float32]:

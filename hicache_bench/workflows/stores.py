@@ -30,16 +30,18 @@ def arena_bytes(stored_bytes: int) -> int:
     return max(_MIN_ARENA_BYTES, int(stored_bytes * _ARENA_SLACK))
 
 
-def check_store(name: str, master: str | None) -> None:
+def check_store(name: str, master: str | None, segment_bytes: int | None) -> None:
     """Refuse a store that :func:`open_store` could not open, before any work is done.
 
     Raises:
-        InputError: an unknown store, or a master for a store that has none.
+        InputError: an unknown store, or a master or segment for a store that has none.
     """
     if name not in STORES:
         raise InputError(f"unknown store {name!r}; allowed: {', '.join(STORES)}")
     if master is not None and name != "mooncake":
         raise InputError(f"--master is for --store mooncake, not {name!r}")
+    if segment_bytes is not None and name != "mooncake":
+        raise InputError(f"--segment is for --store mooncake, not {name!r}")
 
 
 @contextmanager
@@ -56,7 +58,7 @@ def open_store(
         InputError: an unknown store, or a master for a store that has none.
         StoreUnavailableError: no wheel, a missing system library, no master.
     """
-    check_store(name, master)
+    check_store(name, master, segment_bytes)
     if name == "local":
         with LocalKVStore(arena_bytes(stored_bytes)) as store:
             yield OpenStore(store, store.settings)

@@ -176,7 +176,7 @@ def test_an_interrupted_run_leaves_nothing(out: Path, stop: signal.Signals) -> N
         process.send_signal(stop)
         answer = finish(process)
     assert (130, "") == (answer.code, answer.out)
-    assert "interrupted: what was started is stopped, and nothing was written\n" == answer.err
+    assert "interrupted: what was started is stopped; a record is there whole or not at all\n" == answer.err
     assert not out.exists()
 
 

@@ -5,26 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hicache_bench.engine.controller import HybridKVController, remove_prefix
-from hicache_bench.engine.host import HostPool as EngineHostPool
-from hicache_bench.engine.host import buffer_ranges
-from hicache_bench.errors import ConfigError, LayoutError, StoreError
-from hicache_bench.fixtures.host_pool import HostPool
+from hicache_bench.engine.controller import remove_prefix
+from hicache_bench.errors import ConfigError
 from hicache_bench.planning.ledger import Volume, volume
 from hicache_bench.planning.plan import SkipReason
-from hicache_bench.planning.policy import BoolVector, SavePolicy, StateSave, TransferPolicy
+from hicache_bench.planning.policy import SavePolicy, StateSave, TransferPolicy
 from hicache_bench.planning.resolve import matchable_pages
-from hicache_bench.pools.descriptor import KVPoolDescriptor
-from hicache_bench.pools.geometry import Component
-from hicache_bench.pools.keys import NamespacedKeyBuilder, page_hashes
-from hicache_bench.pools.registry import PoolDescriptorRegistry
-from hicache_bench.store.base import INVALID_PARAMS, OK
-from hicache_bench.store.counting import CountingStore
+from hicache_bench.pools.keys import page_hashes
 from hicache_bench.store.faults import EvictBeforeGet, FailKeys, exists_lies
-from hicache_bench.store.local import LocalKVStore
-from hicache_bench.store.wrappers import Operation, StoreWrapper
-from hicache_bench.units import MIB
-from hicache_bench.workflows.prefix import build_registry
+from hicache_bench.store.wrappers import Operation
 from tests.engine.rig import (
     ANCHOR,
     INDEX,
@@ -32,12 +21,10 @@ from tests.engine.rig import (
     LATENT,
     PAGE_TOKENS,
     RATIO,
-    SELECTED,
     SELECTIVE,
     STATE,
     WINDOW,
     Rig,
-    make_keys,
     tokens,
 )
 
@@ -272,142 +259,6 @@ def test_a_store_that_promises_what_it_lacks_gives_nothing_and_says_so() -> None
     ledger = rig.restore().ledger
     assert (24, 0, 0) == (ledger.hit_tokens, ledger.fulfilled_tokens, ledger.used_tokens)
     assert volume(LATENT, 6) == ledger.pools[0].missed
-
-
-class Scorer:
-    """Selects fixed units, and looks at the index when it is asked."""
-
-    def __init__(self, rig: Rig, *selected: int) -> None:
-        self.seen: list[tuple[str, list[int], int]] = []
-        self._rig, self._selected = rig, selected
-
-    def __call__(self, pool: KVPoolDescriptor, index_pool: EngineHostPool) -> BoolVector:
-        assert index_pool is self._rig.host_pools["indexer"]
-        units = range(self._rig.num_pages)
-        still_poison = len(self._rig.wrong(pool.name, units))
-        self.seen.append((pool.name, self._rig.wrong("indexer", units), still_poison))
-        selected: BoolVector = np.isin(np.arange(len(units)), self._selected)
-        return selected
-
-
-def test_the_index_is_there_before_the_blocks_that_it_selects() -> None:
-    rig = Rig([SELECTED, INDEX], 8)
-    rig.save()
-    rig.log.clear()
-    scorer = Scorer(rig, 0, 3, 7)
-    report = rig.restore(selector=scorer)
-    assert [("kv", [], 8)] == scorer.seen  # all of the index, none of the blocks
-    assert [8, 3] == [call.num_keys for call in rig.log.of(Operation.GET)]
-    assert [0, 3, 7] == report.arrived["kv"].tolist()
-    assert {} == rig.wrong_arrivals(report.arrived)
-    kv, index = report.ledger.pools
-    assert {SkipReason.NOT_SELECTED: volume(SELECTED, 5)} == kv.skipped
-    assert (volume(SELECTED, 8), volume(INDEX, 8)) == (kv.total, index.total)
-    assert 32 == report.ledger.used_tokens
-
-
-def test_a_selected_block_that_is_lost_ends_the_prefix() -> None:
-    """At a shorter endpoint the index would have chosen other blocks."""
-    writer = Rig([SELECTED, INDEX], 8)
-    writer.save()
-    lost = EvictBeforeGet(frozenset({writer.key("kv", 3)}), call=2)
-    reader = Rig([SELECTED, INDEX], 8, [lost], writer.inner)
-    report = reader.restore(selector=Scorer(reader, 0, 3, 7))
-    assert (32, 0) == (report.ledger.hit_tokens, report.ledger.used_tokens)
-    assert volume(SELECTED, 2) == report.ledger.pools[0].wasted
-
-
-def test_an_index_that_did_not_arrive_is_not_asked() -> None:
-    """Its host pages hold poison; every block is read instead, and the endpoint is resolved from all."""
-    writer = Rig([SELECTED, INDEX], 8)
-    writer.save()
-    lost = EvictBeforeGet(frozenset({writer.key("indexer", 5)}), call=1)
-    reader = Rig([SELECTED, INDEX], 8, [lost], writer.inner)
-    scorer = Scorer(reader, 7)
-    report = reader.restore(selector=scorer)
-    assert ([], 20) == (scorer.seen, report.ledger.used_tokens)
-    assert volume(SELECTED, 8) == report.ledger.pools[0].read
-
-
-def test_a_host_pool_that_contradicts_its_descriptor_is_refused() -> None:
-    pool = LATENT
-    for layout, match in (("page_first_direct", "page_first"), ("layer_first", "scattered")):
-        host = HostPool(pool, 2)
-        host.layout = layout
-        with pytest.raises(LayoutError, match=match):
-            controller_of(pool, host)
-    other = HostPool(replace(pool, components=(Component("k", 1, 1, 7),)), 2)
-    with pytest.raises(LayoutError, match="bytes"):
-        controller_of(pool, other)
-
-
-def controller_of(pool: KVPoolDescriptor, host: HostPool) -> HybridKVController:
-    registry = PoolDescriptorRegistry()
-    registry.add(pool)
-    return HybridKVController(registry, {pool.name: host}, NamespacedKeyBuilder("m"), CountingStore())
-
-
-def test_a_failed_registration_leaves_nothing_registered() -> None:
-    registry = PoolDescriptorRegistry()
-    registry.add(LATENT)
-    registry.add(INDEX)
-    host = HostPool(LATENT, 2)
-    twin = HostPool(INDEX, 2)
-    twin.kv_buffer = host.kv_buffer  # overlaps: the second registration fails
-    with LocalKVStore(1 << 20) as store:
-        with pytest.raises(StoreError, match="overlaps"):
-            HybridKVController(registry, {"kv": host, "indexer": twin}, NamespacedKeyBuilder("m"), store)
-        address, num_bytes = buffer_ranges(host)[0]
-        store.register_buffer(address, num_bytes)
-
-
-@pytest.mark.parametrize("policy", [DENSE, HIT_POLICY])
-def test_only_selective_asks_the_index(policy: TransferPolicy) -> None:
-    rig = Rig([SELECTED, INDEX], 8)
-    rig.save()
-    scorer = Scorer(rig, 0)
-    report = rig.restore(policy, selector=scorer)
-    assert ([], 8) == (scorer.seen, len(report.arrived["kv"]))
-
-
-def test_a_physical_pool_without_a_host_pool_is_refused() -> None:
-    rig = Rig([ANCHOR, LATENT, STATE], 2)
-    pools = {"kv": rig.host_pools["kv"]}
-    with pytest.raises(ConfigError, match="pools mamba have no host pool"):
-        HybridKVController(build_registry([ANCHOR, LATENT, STATE]), pools, make_keys(), rig.store)
-    with pytest.raises(ConfigError, match="every pool is logical"):
-        HybridKVController(build_registry([ANCHOR]), {}, make_keys(), rig.store)
-
-
-class Registrations(StoreWrapper):
-    """Remembers which buffers are registered."""
-
-    def __init__(self, inner: LocalKVStore) -> None:
-        super().__init__(inner)
-        self.now: dict[int, int] = {}
-
-    def register_buffer(self, address: int, num_bytes: int) -> None:
-        super().register_buffer(address, num_bytes)
-        self.now[address] = num_bytes
-
-    def unregister_buffer(self, address: int) -> None:
-        super().unregister_buffer(address)
-        del self.now[address]
-
-
-def test_every_buffer_is_registered_until_the_controller_closes() -> None:
-    rig = Rig(KITCHEN_SINK, 3)
-    store = Registrations(LocalKVStore(MIB))
-    controller = HybridKVController(rig.registry, rig.host_pools, make_keys(), store)
-    expected = dict(span for pool in rig.host_pools.values() for span in buffer_ranges(pool))
-    assert expected == store.now
-    address, num_bytes = next(iter(expected.items()))
-    assert [OK] == store.batch_put_from(["before"], [address], [num_bytes])
-    controller.close()
-    controller.close()
-    assert {} == store.now
-    assert [INVALID_PARAMS] == store.batch_put_from(["after"], [address], [num_bytes])
-    assert [OK] == store.batch_exists(["before"])  # the store itself stays open
 
 
 def test_a_prefix_can_be_taken_out_of_a_store_that_goes_on() -> None:

@@ -22,10 +22,11 @@ def test_the_order_on_disk_is_part_of_the_format() -> None:
     assert [
         "schema_version", "kind", "status", "created_utc", "command", "tool_version", "libraries",
         "environment", "preset", "preset_digest", "profile", "key_scheme", "namespace", "token_seed",
-        "save_policy", "local_prefix_tokens", "queries", "store", "store_settings", "pools", "results",
+        "save_policy", "local_prefix_tokens", "queries", "store", "pools", "results",
     ] == list(data)  # fmt: skip
     assert [
-        "tokens", "pages", "evidence", "evidence_reason", "memory_bytes", "saved", "save_seconds",
+        "tokens", "pages", "evidence", "evidence_reason", "store", "store_settings", "memory_bytes",
+        "saved", "save_seconds",
         "lookup_seconds", "lookup_keys", "lookup_calls", "stored", "policies", "checks", "warnings",
     ] == list(data["results"][0])  # fmt: skip
     assert ["pages", "objects", "num_bytes"] == list(data["results"][0]["stored"])

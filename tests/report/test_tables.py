@@ -13,7 +13,7 @@ from hicache_bench.report.tables import render_run
 from tests.workflows.runs import PRESETS, cached_run, only_length, read_bytes
 
 K, M = 1 << 10, 1 << 20
-NOTHING_SAVED = "Nothing is saved: every policy reads the same bytes"
+NOTHING_SAVED = "The saving is zero: every policy reads every byte"
 
 
 def text_of(record: RunRecord, width: int = 80) -> str:
@@ -101,7 +101,7 @@ def test_reductions_stand_against_both_baselines() -> None:
 def test_a_logical_anchor_and_a_local_prefix_are_said() -> None:
     text = text_of(cached_run("deepseek", 1024, local_prefix_tokens=512))
     assert "logical anchor kv: no buffer, no key, 0 bytes" in text
-    assert "local prefix: 512 tokens are not read" in text
+    assert "local prefix of 512 tokens: what lies wholly in it is not read" in text
     assert "local prefix" in text[text.index("pool by pool") :]
 
 

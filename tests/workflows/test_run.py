@@ -56,8 +56,8 @@ def test_the_main_job_really_moves_its_bytes() -> None:
             0 < inside <= whole for inside, whole in zip(policy.store_seconds, policy.seconds, strict=True)
         )
     assert result.save_seconds is not None
-    # One look-up check, and five for each of two samples of each of three policies.
-    assert 1 + 5 * 2 * 3 == len(result.checks)
+    # One look-up check, and seven for each of two samples of each of three policies.
+    assert 1 + 7 * 2 * 3 == len(result.checks)
     assert 293_062_656 < result.memory_bytes < 2 * GIB
 
 
@@ -116,7 +116,7 @@ def test_layer_first_is_refused_with_a_way_out() -> None:
 
 def test_an_unknown_layout_is_answered_with_the_known_ones() -> None:
     assert Layout.PAGE_HEAD is parse_layout("page_head")
-    with pytest.raises(InputError, match="'page_last'; allowed: layer_first, page_first"):
+    with pytest.raises(InputError, match="'page_last'; allowed: page_first, page_first_direct, page_head"):
         parse_layout("page_last")
 
 

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from hicache_bench.errors import StoreError
+from hicache_bench.planning.plan import TransferPlan, build_plan
+from hicache_bench.planning.resolve import Resolution, resolve
 from hicache_bench.records.schema import RunRecord
-from hicache_bench.store.base import MISS, NO_SPACE, OK, Buffers, KeyResult, KVStoreBackend
+from hicache_bench.store.base import MISS, NO_SPACE, OK, Buffers, KeyResult, KVStoreBackend, error
 from hicache_bench.store.faults import CorruptGet, FailCalls, FailRandomly, Fault, FaultyStore, ShortGet
-from hicache_bench.store.wrappers import Operation, StoreWrapper
+from hicache_bench.store.wrappers import CallLog, CountingWrapper, Operation, StoreWrapper
 from hicache_bench.workflows import run as workflow
 from hicache_bench.workflows.stores import open_store
 from tests.workflows.runs import run_now
@@ -158,25 +160,64 @@ def test_a_store_that_only_claims_to_have_read_is_found(run_on: Callable[[Wrap],
     assert expected == failed(run_on(ClaimsAllIsWell))
 
 
-def test_objects_that_get_lost_are_found(run_on: Callable[[Wrap], RunRecord]) -> None:
+def test_a_store_that_loses_objects_is_an_error_and_no_result(run_on: Callable[[Wrap], RunRecord]) -> None:
     lost = FailRandomly(Operation.GET, 0.5, MISS)
-    record = run_on(lambda store: FaultyStore(store, [lost]))
-    # A page of which one component came is no arrival, and no untouched page either.
-    assert {"pages that arrived", "skipped pages without their poison"} == failed(record)
-    (result,) = record.results
-    for policy in result.policies:
-        assert policy.hit_tokens == policy.used_tokens + sum(policy.unused_tokens.values())
-        assert policy.used_tokens < TOKENS
+    with pytest.raises(StoreError, match=r"dense at .* did not deliver \d+ objects.* x miss\. It has"):
+        run_on(lambda store: FaultyStore(store, [lost]))
 
 
-def test_a_lookup_that_misses_what_was_saved_is_found(run_on: Callable[[Wrap], RunRecord]) -> None:
+def test_a_store_that_stops_answering_ends_the_run_at_the_first_restore(
+    run_on: Callable[[Wrap], RunRecord],
+) -> None:
+    gone = FailRandomly(Operation.GET, 1.0, error(-900))
+    log = CallLog()
+    with pytest.raises(StoreError, match=r"x error\(-900\)\. See that its master is running"):
+        run_on(lambda store: CountingWrapper(FaultyStore(store, [gone]), log))
+    assert 1 == len(log.of(Operation.GET))
+
+
+def test_a_lookup_that_misses_what_was_saved_is_an_error(run_on: Callable[[Wrap], RunRecord]) -> None:
     blind = FailCalls(Operation.EXISTS, frozenset({1}), MISS)
-    assert {"pages saved and not found, or found unsaved"} == failed(
+    with pytest.raises(StoreError, match=r"lost \d+ pages since they were saved \(mla:0, mla:1"):
         run_on(lambda store: FaultyStore(store, [blind]))
-    )
+
+
+def test_a_lookup_that_fails_is_an_error_and_not_a_miss(run_on: Callable[[Wrap], RunRecord]) -> None:
+    mute = FailCalls(Operation.EXISTS, frozenset({1}), error(-900))
+    with pytest.raises(StoreError, match=r"could not say whether it holds \d+ keys"):
+        run_on(lambda store: FaultyStore(store, [mute]))
 
 
 def test_a_save_that_finds_no_room_is_an_error(run_on: Callable[[Wrap], RunRecord]) -> None:
     full = FailCalls(Operation.PUT, frozenset(range(1, 10)), NO_SPACE)
-    with pytest.raises(StoreError, match=r"kept 0 of 16 pages; .* failed with no_space\. Give it more room"):
+    with pytest.raises(StoreError, match=r"first 0 of 16 pages whole.* x no_space\. Give it more room"):
         run_on(lambda store: FaultyStore(store, [full]))
+
+
+def test_a_save_that_loses_its_master_does_not_ask_for_room(run_on: Callable[[Wrap], RunRecord]) -> None:
+    gone = FailCalls(Operation.PUT, frozenset(range(1, 10)), error(-900))
+    with pytest.raises(StoreError, match=r"x error\(-900\)\. See that its master is running"):
+        run_on(lambda store: FaultyStore(store, [gone]))
+
+
+def test_a_restore_of_nothing_is_found(
+    run_on: Callable[[Wrap], RunRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def promises_nothing(*arguments: Any, **options: Any) -> Resolution:
+        return replace(resolve(*arguments, **options), hit_pages=0)
+
+    monkeypatch.setattr("hicache_bench.engine.controller.resolve", promises_nothing)
+    assert {"tokens used"} == failed(run_on(StoreWrapper))
+
+
+def test_an_account_that_forgets_what_it_skipped_is_found(
+    run_on: Callable[[Wrap], RunRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forgetful(*arguments: Any, **options: Any) -> TransferPlan:
+        plan = build_plan(*arguments, **options)
+        return replace(plan, pools=tuple(replace(item, skipped={}) for item in plan.pools))
+
+    monkeypatch.setattr("hicache_bench.engine.controller.build_plan", forgetful)
+    record = run_on(StoreWrapper)
+    assert {"pools whose account is not what was saved"} == failed(record)
+    assert {"1: swa"} == {check.actual for check in record.failed_checks}

@@ -117,7 +117,9 @@ def test_a_local_part_of_the_index_counts_though_it_is_not_read(
     host_pools["indexer"].view(0)[layout.slots["indexer"][:10]] = 0xFF
     local = scorer(layout, fixture, 2, local_tokens=10 * PAGE_TOKENS)
     assert whole.tolist() == local(BLOCKS, host_pools["indexer"]).tolist()
-    assert [f"kv: 2 queries select {int(whole[10:].sum())} of 30 blocks"] == local.notes
+    assert [
+        f"kv: 2 queries select {int(whole[10:].sum())} of 30 blocks [modeled: seeded queries]"
+    ] == local.notes
 
 
 def test_everything_is_read_where_that_is_cheaper(layout: PrefixLayout, fixture: FixtureBytes) -> None:
@@ -125,7 +127,7 @@ def test_everything_is_read_where_that_is_cheaper(layout: PrefixLayout, fixture:
     slow_to_ask = scorer(layout, fixture, 1, link=BandwidthModel(bytes_per_second=1e9, op_seconds=10))
     assert NUM_PAGES == slow_to_ask(BLOCKS, index).sum()
     (note,) = slow_to_ask.notes
-    assert note.endswith("one batch of all is cheaper on the assumed link, so all were read")
+    assert note.endswith("one batch of all is cheaper on the link [assumed], so all were read")
     assert f" of {NUM_PAGES} blocks" in note
 
 
@@ -142,7 +144,7 @@ def test_a_run_with_queries_says_what_was_selected() -> None:
     assert "cheaper" not in note
     assert () == policy_of(few, "dense").notes
     (note,) = policy_of(many, "selective").notes
-    assert note.startswith("mla: 8 queries select 2048 of 2048 blocks; one batch of all is cheaper")
+    assert note.startswith("mla: 8 queries select 2048 of 2048 blocks [modeled: seeded queries]; one batch")
     assert read_bytes(few)[2] < read_bytes(many)[2] == read_bytes(few)[1]
     (account,) = [pool for pool in policy_of(few, "selective").pools if pool.pool == "mla"]
     left_out = account.skipped["not_selected"].num_bytes

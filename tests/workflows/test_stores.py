@@ -38,10 +38,14 @@ def test_counting_takes_no_room() -> None:
 def test_what_cannot_be_opened_is_refused() -> None:
     for refuse in (
         check_store,
-        lambda name, master: open_store(name, stored_bytes=1, master=master).__enter__(),
+        lambda name, master, segment: open_store(
+            name, stored_bytes=1, master=master, segment_bytes=segment
+        ).__enter__(),
     ):
         with pytest.raises(InputError, match="unknown store 'redis'; allowed: local, count, mooncake"):
-            refuse("redis", None)
+            refuse("redis", None, None)
         with pytest.raises(InputError, match="--master is for --store mooncake, not 'count'"):
-            refuse("count", "127.0.0.1:50051")
-    check_store("mooncake", "127.0.0.1:50051")
+            refuse("count", "127.0.0.1:50051", None)
+        with pytest.raises(InputError, match="--segment is for --store mooncake, not 'local'"):
+            refuse("local", None, 1 << 30)
+    check_store("mooncake", "127.0.0.1:50051", 1 << 30)
