@@ -196,6 +196,14 @@ class ModelSpec:
 
     @property
     def digest(self) -> str:
-        """sha256 of the canonical description, hex; the order in which fields were written does not enter."""
-        canonical = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        """sha256 of the canonical description, hex; the order in which fields were written does not enter.
+
+        Nor does what only says who serves the model: it must not make every stored prefix a miss.
+        """
+        identity = {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in ("served_by", "engine_default_page_tokens")
+        }
+        canonical = json.dumps(identity, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()

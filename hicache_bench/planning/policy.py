@@ -62,16 +62,15 @@ def _window(pool: KVPoolDescriptor, ends: IntVector) -> IntVector:
     # The query's own token is in the window, hence W - 1 older tokens (cases E17).
     assert pool.window_tokens is not None
     oldest_token = ends * pool.unit_tokens - pool.window_tokens + 1
-    first: IntVector = np.minimum(np.maximum(oldest_token, 0) // pool.unit_tokens, ends)
+    first: IntVector = np.maximum(oldest_token, 0) // pool.unit_tokens
     return first
 
 
 def _chunk(pool: KVPoolDescriptor, ends: IntVector) -> IntVector:
     # Chunk boundaries are absolute: at one of them nothing older is alive (cases E19).
     assert pool.window_tokens is not None
-    tokens = ends * pool.unit_tokens
-    chunk_start = tokens // pool.window_tokens * pool.window_tokens
-    first: IntVector = np.where(tokens == chunk_start, ends, chunk_start // pool.unit_tokens)
+    chunk_start = ends * pool.unit_tokens // pool.window_tokens * pool.window_tokens
+    first: IntVector = chunk_start // pool.unit_tokens
     return first
 
 

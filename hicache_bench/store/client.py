@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hicache_bench.errors import InputError, MemoryBudgetError, StoreUnavailableError
+from hicache_bench.errors import InputError, MemoryBudgetError, StoreError, StoreUnavailableError
 from hicache_bench.store.mooncake import MooncakeStoreBackend, describe_code
 from hicache_bench.units import MIB, format_size
 
@@ -173,7 +173,11 @@ def open_mooncake(
             f"{master_address} accepts connections but does not answer as a Mooncake master: "
             f"{describe_code(code)}; give its RPC port, not its HTTP port, and check that it is not stopped"
         )
-    return MooncakeStoreBackend(client, _effective_settings(availability, protocol, segment_bytes))
+    try:
+        return MooncakeStoreBackend(client, _effective_settings(availability, protocol, segment_bytes))
+    except StoreError:
+        client.close()
+        raise
 
 
 def _effective_settings(

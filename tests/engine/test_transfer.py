@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hicache_bench.engine.controller import HybridKVController
 from hicache_bench.engine.transfer import (
     RETRY_DELAY_SECONDS,
     PoolWork,
@@ -12,6 +13,7 @@ from hicache_bench.engine.transfer import (
     arrived_units,
 )
 from hicache_bench.errors import StoreContractError
+from hicache_bench.planning.policy import SavePolicy
 from hicache_bench.planning.resolve import unit_ends
 from hicache_bench.pools.descriptor import KVPoolDescriptor
 from hicache_bench.pools.geometry import Component
@@ -21,7 +23,7 @@ from hicache_bench.store.faults import TRANSFER_FAIL, FailCalls, FailKeys, Fault
 from hicache_bench.store.local import LocalKVStore
 from hicache_bench.store.wrappers import CallLog, CountingWrapper, Operation, StoreWrapper
 from hicache_bench.units import MIB
-from tests.engine.rig import INDEX, LATENT, RATIO, STATE, WINDOW, Rig, small
+from tests.engine.rig import INDEX, LATENT, RATIO, STATE, WINDOW, Rig, make_keys, small
 
 SEAMS = (1, 127, 128, 129, 255, 256, 257)
 WIDE = small("kv", AttentionType.FULL, *(Component(f"c{index}", 1, 4, 4) for index in range(10)))
@@ -234,3 +236,13 @@ def test_pieces_and_whole_buffers_may_meet_in_one_pool_of_several_components() -
     rig.save()
     report = rig.restore()
     assert {} == rig.wrong_arrivals(report.arrived)
+
+
+def test_a_put_is_tried_once_more_unless_told_otherwise() -> None:
+    """300 pages whose second batch fails once are all stored (cases E58)."""
+    rig = Rig([LATENT], 300, [FailCalls(Operation.PUT, frozenset({2}))])
+    rig.controller.close()
+    engine = SelectiveTransferEngine(rig.store, sleep=rig.slept.append)
+    controller = HybridKVController(rig.registry, rig.host_pools, make_keys(), rig.store, engine=engine)
+    report = controller.save(rig.prefix, SavePolicy())
+    assert (300, 0) == (report.stored_pages, report.failed_pages)

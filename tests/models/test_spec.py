@@ -101,7 +101,6 @@ def test_digest_changes_with_any_dimension(name):
         {"name": "other"},
         {"architecture": "Other"},
         {"page_tokens": 8},
-        {"engine_default_page_tokens": 4},
         {"kv_dtype": "fp8"},
         {"state_dtype": "bf16"},
         {"conv_dtype": "fp32"},
@@ -115,6 +114,12 @@ def test_digest_changes_with_any_dimension(name):
 )
 def test_digest_changes_with_any_field(change):
     assert spec().digest != spec(**change).digest
+
+
+def test_digest_does_not_say_who_serves_the_model():
+    """Another engine, or another default of one, must not make every stored prefix a miss."""
+    changes = ({"served_by": ("another",)}, {"engine_default_page_tokens": 4})
+    assert {spec().digest} == {spec(**change).digest for change in changes}
 
 
 def test_layer_counts():

@@ -84,6 +84,12 @@ def test_a_speed_pool_that_is_short_is_degraded_and_shortens_nothing() -> None: 
     assert Volume(3, 3, 192) == ledger.pools[1].missed
 
 
+def test_a_speed_pool_whose_read_fails_is_degraded_too() -> None:
+    draft = pool("draft", AttentionType.FULL, required_for=Requirement.SPEED)
+    ledger = settled(plan([KV, draft], whole(4, KV, draft), 4), draft=(2,))
+    assert (64, [False, True]) == (ledger.used_tokens, [account.degraded for account in ledger.pools])
+
+
 def test_a_unit_whose_components_arrived_in_part_is_no_use() -> None:
     split = pool("kv", AttentionType.FULL, components=(Component("k", 1, 1, 64), Component("v", 1, 1, 32)))
     transfer = plan([split], whole(4, split), 4)

@@ -200,6 +200,20 @@ def test_pipeline_stages_never_share_a_key() -> None:  # cases E36: MLA, TP8 x P
         assert 2 == len({key for rank in ranks for key in builder.keys(replace(latent, rank=rank), ["h0"])})
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(("a/b", "c"), ("a", "b/c")), (("a%2Fb", "c"), ("a/b", "c")), (("a", ""), ("a/", "x"))],
+)
+def test_a_separator_in_a_field_is_not_a_separator(first: tuple[str, str], second: tuple[str, str]) -> None:
+    builder = NamespacedKeyBuilder("m")
+    one, two = (
+        builder.keys(pool(name, AttentionType.MLA, dtype=dtype or "-", components=LATENT), ["h"])
+        for name, dtype in (first, second)
+    )
+    assert one != two
+    assert 12 == one[0].count("/") == two[0].count("/")
+
+
 TEXT = st.text(alphabet=st.sampled_from("ab/%_ é.\n\ud800"), min_size=1, max_size=4)
 
 

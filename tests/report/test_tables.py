@@ -129,6 +129,15 @@ def test_a_failed_check_is_printed_with_what_was_expected_and_found() -> None:
     assert "FAILED" not in text_of(good)
 
 
+def test_time_is_the_median_of_the_samples() -> None:
+    record = cached_run("kitchen-sink", 1024, store="local")
+    (result,) = record.results
+    timed = tuple(replace(policy, seconds=(9.0, 0.25, 0.5)) for policy in result.policies)
+    text = text_of(replace(record, results=(replace(result, policies=timed),)))
+    assert 3 == text.count("500.0 ms")
+    assert "median of 3 restores" in text
+
+
 def test_losses_stand_beside_the_reasons() -> None:
     record = cached_run("kitchen-sink", 1024)
     (result,) = record.results

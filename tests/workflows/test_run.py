@@ -17,6 +17,7 @@ from hicache_bench.units import GIB, KIB, MIB
 from hicache_bench.workflows import run as workflow
 from hicache_bench.workflows.environment import reduced_command
 from hicache_bench.workflows.run import parse_layout
+from hicache_bench.workflows.stores import arena_bytes
 from tests.workflows.runs import PRESETS, cached_run, only_length, policy_of, read_bytes, run_now
 
 K = 1024
@@ -129,6 +130,34 @@ def test_a_length_that_does_not_fit_is_counted_and_says_why() -> None:
     assert "256.0 MiB may be taken" in long.evidence_reason
     assert long.memory_bytes > 256 * MIB
     assert () == record.failed_checks
+
+
+@pytest.mark.parametrize(("spare", "evidence"), [(0, "measured"), (-1, "counted")])
+def test_what_is_moved_takes_host_pools_and_store_and_no_more(spare: int, evidence: str) -> None:
+    """The limit is exact, and holds the store's arena as well as one set of host pools."""
+    needed = only_length(cached_run("kitchen-sink", 512, store="local")).memory_bytes
+    assert needed > only_length(cached_run("kitchen-sink", 512)).stored.num_bytes + arena_bytes(1)
+    record = run_now("kitchen-sink", 512, store="local", memory_bytes=needed + spare)
+    assert evidence == only_length(record).evidence
+
+
+def test_a_segment_that_is_asked_for_counts_as_memory() -> None:
+    record = run_now("kitchen-sink", 512, store="mooncake", segment_bytes=1 << 50)
+    (result,) = record.results
+    assert ("counted", "count") == (result.evidence, result.store)
+    assert result.memory_bytes > 1 << 50
+
+
+def test_a_length_that_is_named_twice_is_run_once() -> None:
+    assert [1024, 512] == [result.tokens for result in run_now("kitchen-sink", 1024, 512, 1024).results]
+
+
+def test_each_length_names_the_store_it_ran_on() -> None:
+    record = run_now("kitchen-sink", 512, 64 * K, store="local", memory_bytes=256 * MIB)
+    short, long = record.results
+    assert ("local", "local", "count") == (record.store, short.store, long.store)
+    assert "capacity_bytes" in short.store_settings
+    assert {} == long.store_settings
 
 
 def test_memory_that_the_machine_lacks_is_refused() -> None:
