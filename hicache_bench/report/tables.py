@@ -193,9 +193,10 @@ def _timing(result: LengthResult) -> str:
         return f"{stored}; lookup asks {result.lookup_keys:,} keys"
     samples = len(result.policies[0].seconds)
     return (
-        f"{stored}: save {format_seconds(result.save_seconds)}, lookup of {result.lookup_keys:,} keys "
-        f"{format_seconds(result.lookup_seconds)};\n"
-        f"time is the median of {samples} restores; headroom = bytes of that policy / bytes read"
+        f"{stored}; save {format_seconds(result.save_seconds)}\n"
+        f"[{result.evidence}] lookup of {result.lookup_keys:,} keys {format_seconds(result.lookup_seconds)}; "
+        f"time is the median of {samples} restores\n"
+        "headroom = bytes of that policy / bytes read"
     )
 
 
