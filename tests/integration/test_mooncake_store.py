@@ -244,7 +244,7 @@ class TestMasterGone:
                 with open_mooncake(master.address, segment_bytes=16 << 20) as store:
                     store.register_buffer(address, memory.nbytes)
                     say(text(store.batch_put_from(["key"], [address], [10])))
-                    os.kill(master.pid, signal.SIGSTOP)
+                    freeze(master.pid)
                     say(text(store.batch_exists(["key"])))
                     say(sorted(set(text(store.batch_exists([f"key-{index}" for index in range(50000)])))))
                     say(text(store.batch_get_into(["key"], [address], [10])))

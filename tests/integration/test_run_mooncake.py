@@ -64,7 +64,7 @@ def test_a_private_store_moves_what_is_counted(out: Path) -> None:
     assert counted.stored.num_bytes == result["stored"]["num_bytes"]
     assert any(name.startswith("mooncake-transfer-engine") for name in record["libraries"])
     # Effective settings of the private master, and no address of it.
-    assert {"lease_ttl_ms", "eviction_watermark"} <= set(record["store_settings"])
+    assert {"lease_ttl_ms", "eviction_watermark"} <= set(result["store_settings"])
     assert "127.0.0.1" not in path.read_text()
 
 
@@ -101,7 +101,7 @@ def test_a_cluster_without_room_is_an_error_and_is_left_clean(
         "--out",
         out,
     )
-    assert "the store kept" in answer.err
+    assert "of 8 pages whole, and the save ended there" in answer.err
     answer.assert_refused(3, "no_space", "Give it more room")
     assert not out.exists()
     assert mooncake_store.batch_exists(["any"]) == [MISS]
@@ -123,7 +123,7 @@ def test_an_interrupt_stops_the_master_and_leaves_nothing(
         time.sleep(delay_seconds)
         process.send_signal(stop)
         answer = finish(process)
-    expected = (130, "", "interrupted: what was started is stopped, and nothing was written\n")
+    expected = (130, "", "interrupted: what was started is stopped; a record is there whole or not at all\n")
     assert expected == (answer.code, answer.out, answer.err)
     assert [] == [name for pid, name in children.items() if is_alive(pid)]
     assert not out.exists()
