@@ -5,13 +5,14 @@ from __future__ import annotations
 import platform
 import socket
 import sys
-import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
 from importlib import metadata
 from pathlib import Path
 
+from hicache_bench.errors import OutputError
+from hicache_bench.records.io import check_writable
 from hicache_bench.store.client import Availability, mooncake_availability
 from hicache_bench.units import GIB, format_size
 from hicache_bench.workflows.memory import available_memory_bytes
@@ -97,14 +98,13 @@ def check_memory(available_bytes: int) -> Check:
 def check_results_directory(directory: Path) -> Check:
     """Can a record be written to ``directory``, or the directory be made? Leaves nothing there."""
     try:
-        existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
-        with tempfile.TemporaryFile(dir=existing):
-            pass
-    except OSError as error:
+        check_writable(directory)
+    except OutputError as error:
         advice = "choose a directory that you may write to: --out DIR"
-        return Check("Results", CheckStatus.FAIL, f"{directory}: {error.strerror}", advice)
-    found = f"{directory} is writable" if existing == directory else f"{directory} can be made"
-    return Check("Results", CheckStatus.OK, found)
+        return Check("Results", CheckStatus.FAIL, str(error), advice)
+    return Check(
+        "Results", CheckStatus.OK, f"{directory} {'is writable' if directory.exists() else 'can be made'}"
+    )
 
 
 def check_mooncake(availability: Availability) -> Check:
