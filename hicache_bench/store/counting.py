@@ -69,8 +69,9 @@ class CountingStore(KVStoreBackend):
         batch = ObjectBatch.of(keys, addresses, sizes)
         object_sizes = _valid_sizes(batch)
         # The usual call stores every key: one pass in C each for the test and for the work.
-        if self._all_new(batch.keys, object_sizes):
-            self._sizes.update(zip(batch.keys, object_sizes, strict=True))
+        objects = dict(zip(batch.keys, object_sizes, strict=True))
+        if self._all_new(objects, batch):
+            self._sizes |= objects
             results = [OK] * len(batch)
         else:
             results = list(map(self._put, batch.keys, object_sizes))
@@ -113,11 +114,11 @@ class CountingStore(KVStoreBackend):
         self._closed = True
         self._sizes.clear()
 
-    def _all_new(self, keys: Sequence[str], object_sizes: Sequence[int]) -> bool:
+    def _all_new(self, objects: dict[str, int], batch: ObjectBatch) -> bool:
         return (
-            0 not in object_sizes
-            and len(valid_key_indices(keys)) == len(keys) == len(set(keys))
-            and self._sizes.keys().isdisjoint(keys)
+            0 not in objects.values()
+            and len(objects) == len(batch) == len(valid_key_indices(batch.keys))
+            and self._sizes.keys().isdisjoint(objects)
         )
 
     def _put(self, key: str, num_bytes: int) -> KeyResult:

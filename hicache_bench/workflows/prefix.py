@@ -18,7 +18,7 @@ from hicache_bench.pools.keys import page_hashes
 from hicache_bench.pools.registry import PoolDescriptorRegistry
 from hicache_bench.units import format_tokens
 
-_VOCABULARY = 1 << 17
+_TOKEN_STRIDE = np.uint32(2_654_435_761)  # odd: a walk through all 32-bit words before it repeats
 _LENGTH_STRIDE = 0xD1B54A32D192ED03  # odd and large: the counters of two lengths lie far apart
 
 
@@ -87,8 +87,8 @@ def prompt_prefix(layout: PrefixLayout, *, token_seed: int) -> Prefix:
     """The prompt that asks for the prefix: seeded tokens, one more than the prefix has."""
     page_tokens = layout.pools[0].page_tokens
     # The length enters the seed, so that prefixes of one run share no page.
-    words = seeded_words((token_seed << 32) ^ (layout.num_tokens * _LENGTH_STRIDE), layout.num_tokens)
-    tokens = (words % np.uint64(_VOCABULARY)).astype(np.uint32)
+    start = seeded_words((token_seed << 32) ^ (layout.num_tokens * _LENGTH_STRIDE), 1).astype(np.uint32)
+    tokens = np.arange(layout.num_tokens, dtype=np.uint32) * _TOKEN_STRIDE + start
     return Prefix(
         prompt_tokens=layout.num_tokens + 1,
         page_tokens=page_tokens,
