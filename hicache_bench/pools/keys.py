@@ -69,6 +69,12 @@ class KeyTemplate:
         """The key of one page."""
         return self.prefix + page_hash + self.suffix
 
+    def all_keys(self, hashes: Sequence[str]) -> list[str]:
+        """The key of each page."""
+        if not self.suffix:
+            return [*map(self.prefix.__add__, hashes)]  # a pass in C: half the time of the loop below
+        return [self.prefix + page_hash + self.suffix for page_hash in hashes]
+
 
 class KeyBuilder(ABC):
     """Keys of the objects of a pool. The static part is built once per pool."""
@@ -94,8 +100,7 @@ class KeyBuilder(ABC):
         templates = self.templates(pool)
         keys = [""] * (len(hashes) * len(templates))
         for index, template in enumerate(templates):
-            prefix, suffix = template.prefix, template.suffix
-            keys[index :: len(templates)] = [prefix + page_hash + suffix for page_hash in hashes]
+            keys[index :: len(templates)] = template.all_keys(hashes)
         return keys
 
     @abstractmethod

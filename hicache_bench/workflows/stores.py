@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from hicache_bench.errors import InputError
 from hicache_bench.store.base import KVStoreBackend
 from hicache_bench.store.counting import CountingStore
-from hicache_bench.store.local import LocalKVStore
 
 STORES = ("local", "count", "mooncake")
 _ARENA_SLACK = 1.25
@@ -60,6 +59,8 @@ def open_store(
     """
     check_store(name, master, segment_bytes)
     if name == "local":
+        from hicache_bench.store.local import LocalKVStore
+
         with LocalKVStore(arena_bytes(stored_bytes)) as store:
             yield OpenStore(store, store.settings)
     elif name == "count":
