@@ -52,6 +52,7 @@ def main() -> None:
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, _interrupt)
     replace_closed_streams()
+    gc.set_threshold(100_000)  # imports alone make the collector run hundreds of times, and find nothing
     try:
         try:
             app()
