@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
@@ -23,8 +24,10 @@ def print_result(result: RenderableType) -> None:
     """Print on stdout; 80 columns and no colour where it is not a terminal."""
     from rich.console import Console
 
-    console = Console() if sys.stdout.isatty() else Console(width=PIPED_WIDTH, color_system=None)
-    console.print(result, highlight=False)
+    # A user's names are shown as they are: "[red]" and ":ok:" are no markup here.
+    literal = partial(Console, markup=False, emoji=False, highlight=False)
+    console = literal() if sys.stdout.isatty() else literal(width=PIPED_WIDTH, color_system=None)
+    console.print(result)
 
 
 def print_json(data: object) -> None:

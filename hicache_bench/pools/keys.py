@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,13 +47,13 @@ def page_hashes(tokens: npt.NDArray[np.uint32], page_tokens: int, *, parent: str
     ``parent`` is the hash of the page before the first one, or a :func:`namespace_seed`. A chain that
     continues at page ``n`` without its parent has other hashes than the one that was written.
     """
-    data = memoryview(tokens.astype("<u4", copy=False).tobytes())
-    page_bytes = page_tokens * 4
+    whole_pages = tokens[: len(tokens) // page_tokens * page_tokens]
+    data = whole_pages.astype("<u4", copy=False).tobytes()
     digest = bytes.fromhex(parent) if parent is not None else b""
     hashes: list[str] = []
     sha256 = hashlib.sha256
-    for start in range(0, len(data) - page_bytes + 1, page_bytes):
-        digest = sha256(digest + data[start : start + page_bytes]).digest()
+    for (page,) in struct.iter_unpack(f"{page_tokens * 4}s", data):
+        digest = sha256(digest + page).digest()
         hashes.append(digest.hex())
     return hashes
 
