@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 from types import FrameType
@@ -52,6 +53,9 @@ def main() -> None:
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, _interrupt)
     replace_closed_streams()
+    # No command does linear algebra that threads would help, and starting them slows numpy's import: 60 ms
+    # where the other processors are busy.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(100_000)  # imports alone make the collector run hundreds of times, and find nothing
     try:
         try:
