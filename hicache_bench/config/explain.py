@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError, ValidationError
 from hicache_bench.config.document import Document, Path, Problem, describe, shorten
 from hicache_bench.config.schema import (
     ATTENTION_TYPES,
+    LAYER_FIELDS,
     LayerGroup,
     ModelPreset,
     SourcedAttention,
@@ -74,11 +75,11 @@ def add_layer_problems(document: Document) -> None:
     This looks at the plain data, so that it finds its faults even where other fields have theirs.
     """
     data = document.data
-    attentions, layers = data.get("attentions"), data.get("layers")
-    if not isinstance(attentions, dict) or not isinstance(layers, list):
+    attentions = data.get("attentions")
+    if not isinstance(attentions, dict) or not isinstance(data.get("layers"), list):
         return
     used: set[str] = set()
-    for path, text in _layer_texts(layers, ("layers",)):
+    for path, text in (text for field in LAYER_FIELDS for text in _layer_texts(data.get(field), (field,))):
         try:
             names = parse_layer(text)
         except PydanticCustomError:
@@ -107,7 +108,7 @@ def _path_of(details: ErrorDetails) -> Path:
     Each step is told by its position, since a file may hold keys of the same name.
     """
     path: Path = details["loc"]
-    if path[0] == "layers":
+    if path[0] in LAYER_FIELDS:
         tags = {index for index, part in enumerate(path[:-1], 1) if isinstance(part, int)}
         path = tuple(part for index, part in enumerate(path) if index not in tags)
     elif path[0] == "attentions" and path[2:3] == ("dims",):
@@ -145,7 +146,7 @@ def _explain(details: ErrorDetails, path: Path, data: Any) -> str:
 
 def _model_of(path: Path) -> type[BaseModel]:
     """The model that a field of this path belongs to."""
-    if path[0] == "layers" and len(path) > 1:
+    if path[0] in LAYER_FIELDS and len(path) > 1:
         return LayerGroup
     return SourcedAttention if path[0] == "attentions" and len(path) > 1 else ModelPreset
 

@@ -1,16 +1,13 @@
-"""Finding and reading presets; every fault of a file is told at once, with its line.
-
-Shipped presets lie in ``hicache_bench/presets`` of an installed package, and in ``presets`` of a source tree.
-"""
+"""Finding and reading presets; every fault of a file is told at once, with its line."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic_core import ValidationError
 
+from hicache_bench.config.catalogue import aliased_files, shipped_files
+from hicache_bench.config.catalogue import list_presets as list_presets
 from hicache_bench.config.document import Document, Mark, Problem, describe, read_document, shorten
 from hicache_bench.config.explain import add_layer_problems, add_schema_problems, config_error, suggest
 from hicache_bench.config.schema import ModelPreset
@@ -21,27 +18,6 @@ MAX_FILE_BYTES = 1 << 20
 """A preset takes a few kB; what is larger is some other file."""
 
 _SUFFIXES = (".yaml", ".yml")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PresetSummary:
-    """One line of a list of presets."""
-
-    name: str
-    aliases: tuple[str, ...]
-    summary: str
-    served_by: tuple[str, ...]
-
-
-def list_presets() -> tuple[PresetSummary, ...]:
-    """The shipped model presets, by name."""
-    presets = (_load_file(path, path.name) for path in _shipped_files().values())
-    return tuple(
-        PresetSummary(
-            name=preset.name, aliases=preset.aliases, summary=preset.summary, served_by=preset.served_by
-        )
-        for preset in presets
-    )
 
 
 def load_model(name_or_path: str) -> ModelPreset:
@@ -55,8 +31,7 @@ def load_model(name_or_path: str) -> ModelPreset:
     if name_or_path.casefold().endswith(_SUFFIXES) or "/" in name_or_path:
         return _load_file(Path(name_or_path), name_or_path)
     wanted = name_or_path.casefold()
-    files = _shipped_files()
-    path = files.get(wanted) or _aliased(files).get(wanted)
+    path = shipped_files().get(wanted) or aliased_files().get(wanted)
     if path is None:
         raise _not_found(name_or_path)
     return _load_file(path, path.name)
@@ -136,28 +111,10 @@ def _load_file(path: Path, shown: str) -> ModelPreset:
     return parse_model(content, file=shown)
 
 
-def _shipped_files() -> Mapping[str, Path]:
-    """Shipped files by stem, which is the preset's name. A path is enough: wheels are always unpacked."""
-    package = Path(__file__).parents[1]
-    # An editable install has the package in the source tree, and the presets beside it.
-    folders = (package / "presets" / "models", package.parent / "presets" / "models")
-    folder = next((folder for folder in folders if folder.is_dir()), folders[0])
-    return dict(sorted((path.stem, path) for path in folder.glob("*.yaml")))
-
-
-def _aliased(files: Mapping[str, Path]) -> Mapping[str, Path]:
-    """Shipped files by alias. Only the plain data is read: a fraction of a millisecond a file."""
-    found: dict[str, Path] = {}
-    for path in files.values():
-        aliases = read_document(path.read_text(encoding="utf-8")).data.get("aliases", [])
-        found.update(dict.fromkeys(aliases, path))
-    return found
-
-
 def _not_found(name: str) -> PresetNotFoundError:
-    files = _shipped_files()
+    files = shipped_files()
     # Of a repository's name, "deepseek-ai/DeepSeek-V3", the part behind the slash is the telling one.
-    hint = suggest(name.casefold().rpartition("/")[2], (*files, *_aliased(files)), cutoff=0.5)
+    hint = suggest(name.casefold().rpartition("/")[2], (*files, *aliased_files()), cutoff=0.5)
     return PresetNotFoundError(
         f"no preset is named {shorten(name)!r}{hint or ';'} known: {', '.join(files)}; "
         "to read a file of your own, give its path, ending in .yaml"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Any, Final, get_args, get_type_hints
@@ -21,17 +21,19 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     Tag,
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
     model_validator,
 )
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from hicache_bench.models.engine_profile import BY_KIND, PROFILES
 from hicache_bench.models.spec import Attention, ModelSpec
-from hicache_bench.pools.geometry import DTYPE_BYTES
+from hicache_bench.pools.geometry import DTYPE_BYTES, INDEX_DTYPES, KV_DTYPES
 
 MAX_LAYERS = 10_000
 """Layers of one model, checked before ``repeat`` is expanded."""
@@ -41,6 +43,9 @@ MAX_DIMENSION = 1 << 24
 
 NO_ATTENTION = "none"
 """How a layer that caches nothing is written."""
+
+LAYER_FIELDS = ("layers", "draft_layers")
+"""Fields of a preset that list layers."""
 
 LAYER_FORMS = f"attention names joined by '+', {NO_ATTENTION!r}, or a map of 'repeat' and 'of'"
 
@@ -53,44 +58,62 @@ ATTENTION_TYPES: Mapping[str, type] = MappingProxyType(
 """Attention dataclasses by the word that a file writes."""
 
 
-def _one_of(*allowed: object) -> AfterValidator:
-    def check(value: object) -> object:
-        if value not in allowed:
-            raise PydanticCustomError("not_allowed", "{allowed}", {"allowed": ", ".join(map(str, allowed))})
+@dataclass(frozen=True, slots=True)
+class _OneOf:
+    """One of some values."""
+
+    allowed: tuple[object, ...]
+
+    def __call__(self, value: object) -> object:
+        if value not in self.allowed:
+            context = {"allowed": ", ".join(map(str, self.allowed))}
+            raise PydanticCustomError("not_allowed", "{allowed}", context)
         return value
 
-    return AfterValidator(check)
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(schema), "enum": list(self.allowed)}
 
 
-def _matching(pattern: str, allowed: str) -> AfterValidator:
-    compiled = re.compile(pattern)
+@dataclass(frozen=True, slots=True)
+class _Matching:
+    """Text that matches as a whole. The pattern must mean the same in Python and in JSON Schema."""
 
-    def check(value: str) -> str:
-        if not compiled.fullmatch(value):
-            raise PydanticCustomError("not_allowed", "{allowed}", {"allowed": allowed})
+    pattern: str
+    allowed: str
+
+    def __call__(self, value: str) -> str:
+        if not re.fullmatch(self.pattern, value):
+            raise PydanticCustomError("not_allowed", "{allowed}", {"allowed": self.allowed})
         return value
 
-    return AfterValidator(check)
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(schema), "pattern": f"^(?:{self.pattern})$"}
 
 
 PresetName = Annotated[
-    str, _matching(r"[a-z0-9][a-z0-9._-]{0,63}", "lower-case letters, digits and . _ - (at most 64)")
+    str, _Matching(r"[a-z0-9][a-z0-9._-]{0,63}", "lower-case letters, digits and . _ - (at most 64)")
 ]
 AttentionName = Annotated[
     str,
-    _matching(
+    _Matching(
         rf"(?!{NO_ATTENTION}$)[A-Za-z_][A-Za-z0-9_-]{{0,31}}",
         f"letters, digits, _ and - (at most 32), and not {NO_ATTENTION!r}",
     ),
 ]
-Text = Annotated[str, _matching(r"(?s).*\S.*", "text that is not blank")]
-Profile = Annotated[str, _one_of(*PROFILES)]
-Engine = Annotated[str, _one_of(*(profile for profile in PROFILES if profile != BY_KIND))]
-ElementType = Annotated[str, _one_of(*DTYPE_BYTES)]
-KVType = Annotated[str, _one_of(*DTYPE_BYTES, "fp8_packed")]
-IndexType = Annotated[str, _one_of("fp8", "fp4")]
+Text = Annotated[str, _Matching(r"[\s\S]*\S[\s\S]*", "text that is not blank")]
+Profile = Annotated[str, _OneOf(tuple(PROFILES))]
+Engine = Annotated[str, _OneOf(tuple(profile for profile in PROFILES if profile != BY_KIND))]
+ElementType = Annotated[str, _OneOf(tuple(DTYPE_BYTES))]
+KVType = Annotated[str, _OneOf(KV_DTYPES)]
+IndexType = Annotated[str, _OneOf(INDEX_DTYPES)]
 # Not Literal[1], which takes true for 1.
-SchemaVersion = Annotated[int, _one_of(1)]
+SchemaVersion = Annotated[int, _OneOf((1,))]
 PageTokens = Annotated[int, Field(ge=1, le=MAX_DIMENSION)]
 
 
@@ -168,7 +191,7 @@ def _check_dimensions(dims: Any, validate: ValidatorFunctionWrapHandler) -> Atte
         if type(value) is int and not 1 <= value <= MAX_DIMENSION
     ]
     try:
-        attention: Attention = validate(dims)
+        attention: Attention = validate(_with_tuples(dims))
     except ValidationError as error:
         errors += [
             {
@@ -182,6 +205,13 @@ def _check_dimensions(dims: Any, validate: ValidatorFunctionWrapHandler) -> Atte
         if not errors:
             return attention
     raise ValidationError.from_exception_data("attention", errors)
+
+
+def _with_tuples(value: Any) -> Any:
+    """Lists as tuples: a wrapped validator no longer sees JSON, where a list may be one."""
+    if isinstance(value, dict):
+        return {name: _with_tuples(item) for name, item in value.items()}
+    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
 
 
 def _known_dimensions(dims: Any) -> Iterator[tuple[str, Any]]:
@@ -240,6 +270,9 @@ class ModelPreset(_Strict):
     layers: Annotated[tuple[LayerEntry, ...], AfterValidator(_check_layer_count)] = Field(
         min_length=1, description="the layers in order, a list"
     )
+    draft_layers: Annotated[tuple[LayerEntry, ...], AfterValidator(_check_layer_count)] = Field(
+        default=(), description="layers of the draft (MTP) head, counted apart"
+    )
 
     @classmethod
     def from_plain(cls, data: Any) -> ModelPreset:
@@ -275,6 +308,7 @@ class ModelPreset(_Strict):
             architecture=self.architecture,
             attentions={name: attention.dims for name, attention in self.attentions.items()},
             layers=tuple(_expand_layers(self.layers)),
+            draft_layers=tuple(_expand_layers(self.draft_layers)),
             page_tokens=self.page_tokens,
             engine_default_page_tokens=self.engine_default_page_tokens,
             revision=self.revision,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
@@ -75,6 +75,75 @@ class SparseIndex:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BlockIndex:
+    """One index key a token, by which each query chooses ``top_k`` blocks of K and V."""
+
+    __pydantic_config__: ClassVar[Any] = _FORBID_UNKNOWN_FIELDS
+    attention: Literal["block_index"] = "block_index"
+    index_head_dim: int
+    block_tokens: int
+    top_k: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateTensor:
+    """One more tensor that a layer's recurrent state owns; ``shape`` is that of one rank, on any TP size."""
+
+    __pydantic_config__: ClassVar[Any] = _FORBID_UNKNOWN_FIELDS
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mamba1:
+    """Recurrent state of a Mamba-1 layer: ``state_dim`` values for each of ``inner_dim`` channels."""
+
+    __pydantic_config__: ClassVar[Any] = _FORBID_UNKNOWN_FIELDS
+    attention: Literal["mamba1"] = "mamba1"
+    inner_dim: int
+    state_dim: int
+    conv_kernel: int
+    extra: tuple[StateTensor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mamba2:
+    """Recurrent state of a Mamba-2 (SSD) layer."""
+
+    __pydantic_config__: ClassVar[Any] = _FORBID_UNKNOWN_FIELDS
+    attention: Literal["mamba2"] = "mamba2"
+    heads: int
+    head_dim: int
+    state_dim: int
+    groups: int
+    conv_kernel: int
+    extra: tuple[StateTensor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lightning:
+    """Recurrent state of a lightning (linear) attention layer; it has no convolution."""
+
+    __pydantic_config__: ClassVar[Any] = _FORBID_UNKNOWN_FIELDS
+    attention: Literal["lightning"] = "lightning"
+    heads: int
+    head_dim: int
+    extra: tuple[StateTensor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortConv:
+    """State of a short convolution layer (LFM2): the last ``conv_kernel - 1`` inputs, and nothing else."""
+
+    __pydantic_config__: ClassVar[Any] = _FORBID_UNKNOWN_FIELDS
+    attention: Literal["short_conv"] = "short_conv"
+    channels: int
+    conv_kernel: int
+    extra: tuple[StateTensor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GatedDelta:
     """Recurrent state of a gated delta rule layer (GDN)."""
 
@@ -85,6 +154,7 @@ class GatedDelta:
     key_dim: int
     value_dim: int
     conv_kernel: int
+    extra: tuple[StateTensor, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +166,7 @@ class KimiDelta:
     heads: int
     head_dim: int
     conv_kernel: int
+    extra: tuple[StateTensor, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,9 +203,15 @@ class CompressedAttention:
 
 
 HeadedAttention = FullAttention | SlidingWindow | ChunkedAttention
-RecurrentAttention = GatedDelta | KimiDelta
+RecurrentAttention = GatedDelta | KimiDelta | Mamba1 | Mamba2 | Lightning | ShortConv
 Attention = (
-    HeadedAttention | RecurrentAttention | MlaAttention | SparseIndex | LatentWindow | CompressedAttention
+    HeadedAttention
+    | RecurrentAttention
+    | MlaAttention
+    | SparseIndex
+    | BlockIndex
+    | LatentWindow
+    | CompressedAttention
 )
 
 
@@ -142,7 +219,8 @@ Attention = (
 class ModelSpec:
     """A model as its ``config.json`` describes it, with the dtypes and page size it is deployed with.
 
-    ``layers[i]`` names the attentions of layer ``i`` (a layer may cache several things, or nothing).
+    ``layers[i]`` names the attentions of layer ``i`` (a layer may cache several things, or nothing);
+    ``draft_layers`` are those of a draft or MTP head, which are counted apart: they only make decoding fast.
     ``page_tokens`` is the page size that people deploy with, ``engine_default_page_tokens`` what the engine
     takes when it is not told. ``logical_anchor`` marks a model whose allocation indices belong to no buffer.
     ``served_by`` lists the engine profiles that can serve it; empty for a synthetic model.
@@ -158,6 +236,7 @@ class ModelSpec:
     layers: tuple[tuple[str, ...], ...]
     page_tokens: int
     engine_default_page_tokens: int
+    draft_layers: tuple[tuple[str, ...], ...] = ()
     revision: str | None = None
     kv_dtype: str = "bf16"
     state_dtype: str = "fp32"
@@ -168,18 +247,20 @@ class ModelSpec:
 
     def __post_init__(self) -> None:
         problems = [
-            f"layer {index} names {name!r}, which is not among the attentions ({', '.join(self.attentions)})"
-            for index, names in enumerate(self.layers)
+            f"{place} {index} names {name!r}, which is not among the attentions "
+            f"({', '.join(self.attentions)})"
+            for place, layers in (("layer", self.layers), ("draft layer", self.draft_layers))
+            for index, names in enumerate(layers)
             for name in names
             if name not in self.attentions
         ]
-        used = set(self.layer_counts)
+        used = {name for names in (*self.layers, *self.draft_layers) for name in names}
         problems += [f"no layer uses attention {name!r}" for name in self.attentions if name not in used]
         problems += [
             f"{name}.{field} is {value}, and must be at least 1"
             for name, attention in self.attentions.items()
-            for field, value in asdict(attention).items()
-            if isinstance(value, int) and value < 1
+            for field, value in _dimensions(asdict(attention))
+            if value < 1
         ]
         problems += [
             f"{field} is {getattr(self, field)}, and must be at least 1"
@@ -191,19 +272,33 @@ class ModelSpec:
 
     @property
     def layer_counts(self) -> Mapping[str, int]:
-        """How many layers use each attention, by its name."""
-        return Counter(name for names in self.layers for name in names)
+        """How many layers use each attention, by its name; draft layers apart."""
+        return count_layers(self.layers)
 
     @property
     def digest(self) -> str:
         """sha256 of the canonical description, hex; the order in which fields were written does not enter.
 
-        Nor does what only says who serves the model: it must not make every stored prefix a miss.
+        Nor does what leaves every stored byte as it is: who serves the model, and its draft layers.
         """
         identity = {
             name: value
             for name, value in asdict(self).items()
-            if name not in ("served_by", "engine_default_page_tokens")
+            if name not in ("served_by", "engine_default_page_tokens", "draft_layers")
         }
         canonical = json.dumps(identity, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def count_layers(layers: Iterable[tuple[str, ...]]) -> Mapping[str, int]:
+    """How many of ``layers`` name each attention."""
+    return Counter(name for names in layers for name in names)
+
+
+def _dimensions(fields: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Every integer of an attention, those of its extra tensors included."""
+    for name, value in fields.items():
+        if isinstance(value, int):
+            yield name, value
+        for tensor in value if name == "extra" else ():
+            yield from ((f"{name}.{tensor['name']}", length) for length in tensor["shape"])

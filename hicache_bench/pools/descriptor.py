@@ -18,7 +18,10 @@ from hicache_bench.pools.names import (
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """Place of one worker in its parallel groups; sizes of 1 mean that the dimension is off."""
+    """Place of one worker in its parallel groups; sizes of 1 mean that the dimension is off.
+
+    The groups are those of tensor, pipeline, context and decode-context parallelism.
+    """
 
     tp_rank: int = 0
     tp_size: int = 1
@@ -26,15 +29,31 @@ class Rank:
     pp_size: int = 1
     cp_rank: int = 0
     cp_size: int = 1
+    dcp_rank: int = 0
+    dcp_size: int = 1
 
     def __post_init__(self) -> None:
         for name, rank, size in (
             ("tp", self.tp_rank, self.tp_size),
             ("pp", self.pp_rank, self.pp_size),
             ("cp", self.cp_rank, self.cp_size),
+            ("dcp", self.dcp_rank, self.dcp_size),
         ):
             if not 0 <= rank < size:
                 raise ConfigError(f"{name} rank {rank} is outside 0..{size - 1}")
+
+    def __str__(self) -> str:
+        parts = [
+            f"{name}{rank}"
+            for name, rank, size in (
+                ("tp", self.tp_rank, self.tp_size),
+                ("pp", self.pp_rank, self.pp_size),
+                ("cp", self.cp_rank, self.cp_size),
+                ("dcp", self.dcp_rank, self.dcp_size),
+            )
+            if size > 1
+        ]
+        return " ".join(parts) or "the only rank"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +92,7 @@ class KVPoolDescriptor:
     engine_window_tokens: int | None = None
     sharding: Sharding = Sharding.REPLICATED
     cp_sharded: bool = False
+    dcp_sharded: bool = False
     rank: Rank = field(default_factory=Rank)
     required_for: Requirement = Requirement.CORRECTNESS
     derived_from: str | None = None
@@ -101,7 +121,7 @@ class KVPoolDescriptor:
         if not self.is_logical and not self.stored_components:
             raise ConfigError(f"pool {self.name!r} has no bytes; a pool without a buffer is a logical one")
         names = [component.name for component in self.components]
-        if len(set(names)) != len(names):
+        if len({(component.name, component.chunk) for component in self.components}) != len(names):
             raise ConfigError(f"pool {self.name!r} has two components with one name: {', '.join(names)}")
 
     @property
@@ -118,6 +138,21 @@ class KVPoolDescriptor:
     def constrains(self) -> bool:
         """Whether a missing page of this pool may shorten the prefix."""
         return not self.is_logical and self.required_for is Requirement.CORRECTNESS
+
+    def shard_of(self, component: Component) -> tuple[str, ...]:
+        """Which part of the pool ``component`` is: ranks with equal shards hold the same bytes."""
+        rank = self.rank
+        tp_index, tp_count = component.chunk or (rank.tp_rank, rank.tp_size)
+        return (
+            f"tp{tp_index}of{tp_count}" if self.sharding is Sharding.SHARDED else "tp-",
+            f"pp{rank.pp_rank}of{rank.pp_size}",
+            "".join(
+                (
+                    f"cp{rank.cp_rank}of{rank.cp_size}" if self.cp_sharded else "cp-",
+                    f"dcp{rank.dcp_rank}of{rank.dcp_size}" if self.dcp_sharded else "",
+                )
+            ),
+        )
 
     @property
     def stored_components(self) -> tuple[Component, ...]:

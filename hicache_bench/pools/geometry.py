@@ -7,13 +7,30 @@ are those of SGLang 0.5.23's host-pool classes; ``tests/golden`` holds what thes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import ceil, prod
 
 from hicache_bench.errors import ConfigError
 
 DTYPE_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 1}
 """Bytes of one element. ``fp8`` is e4m3 without scales inside the cache."""
+
+STATE_DTYPE_BYTES = {**DTYPE_BYTES, "int32": 4, "int64": 8}
+"""Bytes of one element of a tensor that only a recurrent state owns (counters, histories)."""
+
+SCALED_FP8 = "fp8_scaled"
+"""K and V as fp8 whose scales, one fp32 per token, layer and head, lie in a tensor of their own."""
+
+PACKED_FP8 = "fp8_packed"
+"""MLA rows as fp8 with their scales inline."""
+
+BLOCK_INDEX_DTYPE = "bf16"
+"""Index keys of MiniMax-M3, whatever the KV dtype is. Source: SGLang 0.5.23
+``get_minimax_sparse_index_dtype``, but for a few fp8 kernels."""
+
+KV_DTYPES = (*DTYPE_BYTES, SCALED_FP8, PACKED_FP8)
+INDEX_DTYPES = ("fp8", "fp4")
 
 PACKED_FP8_MLA_ROW_BYTES = 656
 """One token of one MLA layer with scales inline: 512 fp8 + 512/128 fp32 scales + 64 bf16 rope dims.
@@ -39,7 +56,9 @@ class Component:
     """One object of a page: ``num_layers`` x ``rows`` x ``row_bytes`` bytes on this rank.
 
     ``rows`` are tokens (or compressed slots) of one layer in one page; a state, and a page whose layers are
-    padded as a whole, has one row. ``heads`` splits a row for the head-outer layout.
+    padded as a whole, has one row. ``heads`` splits a row for the head-outer layout. ``chunk`` is ``(i, n)``
+    where the heads of all ranks are cut into ``n`` objects, of which this is number ``i``, so that other TP
+    sizes find them; then a pool has several components of one name.
     """
 
     name: str
@@ -47,6 +66,7 @@ class Component:
     rows: int
     row_bytes: int
     heads: int = 1
+    chunk: tuple[int, int] | None = None
 
     @property
     def object_bytes(self) -> int:
@@ -86,22 +106,53 @@ def kv_components(
     page_tokens: int,
     dtype: str,
     v_head_dim: int | None = None,
-    external_scales: bool = False,
     tp_size: int = 1,
 ) -> tuple[Component, ...]:
     """``k`` and ``v`` of full, sliding or chunked attention: ``P·L·heads·head_dim·E`` bytes each.
 
-    ``external_scales`` adds a ``scale`` component: one fp32 per token, layer and head for K and for V.
+    ``fp8_scaled`` adds a ``scale`` component: one fp32 per token, layer and head for K and for V.
     """
     heads = heads_per_rank(kv_heads, tp_size)
-    size = dtype_bytes(dtype)
+    size = 1 if dtype == SCALED_FP8 else dtype_bytes(dtype)
     components = [
         Component("k", num_layers, page_tokens, heads * head_dim * size, heads),
         Component("v", num_layers, page_tokens, heads * (v_head_dim or head_dim) * size, heads),
     ]
-    if external_scales:
+    if dtype == SCALED_FP8:
         components.append(Component("scale", num_layers, page_tokens, heads * 4 * 2, heads))
     return tuple(components)
+
+
+def split_heads(
+    components: tuple[Component, ...], *, tp_rank: int, tp_size: int, tp_lcm: int
+) -> tuple[Component, ...]:
+    """Cut a rank's components into ``tp_lcm/tp_size`` objects of whole heads, ``k`` and ``v`` chunk by chunk.
+
+    Ranks of any TP size that divides ``tp_lcm`` then share objects. Source: SGLang 0.5.23
+    ``MHATokenToKVPoolHost.get_split_heads_page_buffer_meta`` (golden file, ``key_misc``).
+
+    Raises:
+        ConfigError: heads or ranks that do not divide.
+    """
+    if tp_lcm % tp_size:
+        raise ConfigError(f"--tp-lcm {tp_lcm} is not a multiple of TP {tp_size}; use a common multiple")
+    chunks = tp_lcm // tp_size
+    for component in components:
+        if component.heads % chunks:
+            raise ConfigError(
+                f"{component.heads} heads a rank cannot be cut into {chunks} objects; use a --tp-lcm of "
+                f"which every rank gets a divisor of {component.heads}"
+            )
+    return tuple(
+        replace(
+            component,
+            row_bytes=component.row_bytes // chunks,
+            heads=component.heads // chunks,
+            chunk=(tp_rank * chunks + index, tp_lcm),
+        )
+        for index in range(chunks)
+        for component in components
+    )
 
 
 def mla_components(
@@ -112,10 +163,10 @@ def mla_components(
     Raises:
         ConfigError: ``fp8_packed`` for dims other than 512 + 64, which is all that the format describes.
     """
-    if dtype == "fp8_packed":
+    if dtype == PACKED_FP8:
         if (kv_lora_rank, qk_rope_head_dim) != (512, 64):
             raise ConfigError(
-                f"fp8_packed rows exist for MLA dims 512+64 only, not {kv_lora_rank}+{qk_rope_head_dim}; "
+                f"{PACKED_FP8} rows exist for MLA dims 512+64 only, not {kv_lora_rank}+{qk_rope_head_dim}; "
                 "use bf16 or fp8"
             )
         row_bytes = PACKED_FP8_MLA_ROW_BYTES
@@ -132,8 +183,8 @@ def index_row_bytes(index_head_dim: int, dtype: str) -> int:
     """
     if index_head_dim % 128:
         raise ConfigError(f"index_head_dim {index_head_dim} is not a multiple of 128, the scale group")
-    if dtype not in ("fp8", "fp4"):
-        raise ConfigError(f"unknown index dtype {dtype!r}; allowed: fp8, fp4")
+    if dtype not in INDEX_DTYPES:
+        raise ConfigError(f"unknown index dtype {dtype!r}; allowed: {', '.join(INDEX_DTYPES)}")
     return index_head_dim // (1 if dtype == "fp8" else 2) + index_head_dim // 128 * 4
 
 
@@ -144,6 +195,14 @@ def index_components(
     return (Component("page", num_layers, 1, page_tokens * index_row_bytes(index_head_dim, dtype)),)
 
 
+def block_index_components(
+    *, num_layers: int, index_head_dim: int, page_tokens: int
+) -> tuple[Component, ...]:
+    """Index keys of block-sparse attention (MiniMax-M3), one object: ``P·L·index_head_dim·E``, one head."""
+    row_bytes = index_head_dim * dtype_bytes(BLOCK_INDEX_DTYPE)
+    return (Component("k", num_layers, page_tokens, row_bytes),)
+
+
 def state_components(
     *,
     num_layers: int,
@@ -151,14 +210,31 @@ def state_components(
     conv_shapes: tuple[tuple[int, ...], ...],
     temporal_dtype: str,
     conv_dtype: str,
+    extra: Sequence[tuple[str, tuple[int, ...], str]] = (),
 ) -> tuple[Component, ...]:
-    """``temporal`` and ``conv_i`` of one recurrent state; the shapes are those of this rank."""
+    """``temporal`` and ``conv_i`` of one recurrent state, then each extra ``(name, shape, dtype)``.
+
+    The shapes are those of this rank.
+
+    Raises:
+        ConfigError: an unknown dtype.
+    """
     temporal = prod(temporal_shape) * dtype_bytes(temporal_dtype) if temporal_shape else 0
     convs = [prod(shape) * dtype_bytes(conv_dtype) if shape else 0 for shape in conv_shapes]
     return (
         Component("temporal", num_layers, 1, temporal),
         *(Component(f"conv_{i}", num_layers, 1, size) for i, size in enumerate(convs)),
+        *(
+            Component(name, num_layers, 1, prod(shape) * _state_dtype_bytes(dtype))
+            for name, shape, dtype in extra
+        ),
     )
+
+
+def _state_dtype_bytes(dtype: str) -> int:
+    if dtype not in STATE_DTYPE_BYTES:
+        raise ConfigError(f"unknown dtype {dtype!r}; allowed: {', '.join(STATE_DTYPE_BYTES)}")
+    return STATE_DTYPE_BYTES[dtype]
 
 
 def compressed_components(*, num_layers: int, ratio: int, page_tokens: int) -> tuple[Component, ...]:
@@ -181,28 +257,69 @@ def compressor_state_components(*, num_layers: int, dim: int, overlap: bool) -> 
     return (Component("page", num_layers, 1, V4_STATE_RING * 2 * (1 + overlap) * dim * 4),)
 
 
+StateShapes = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]
+"""Shape of the temporal state of one layer (empty: none), and those of its convolutions, on one rank."""
+
+
+def mamba2_state_shapes(
+    *, heads: int, head_dim: int, state_dim: int, groups: int, conv_kernel: int, tp_size: int = 1
+) -> StateShapes:
+    """Shapes of a Mamba-2 layer; groups that ranks do not divide are padded to one a rank.
+
+    Source: SGLang 0.5.23 ``configs/mamba_utils.py``, ``Mamba2StateShape.create``.
+    """
+    _check_divides(heads, tp_size)
+    if groups % tp_size:
+        groups = tp_size
+    conv_dim = heads * head_dim + 2 * groups * state_dim
+    return (heads // tp_size, head_dim, state_dim), ((conv_dim // tp_size, conv_kernel - 1),)
+
+
 def gdn_state_shapes(
     *, key_heads: int, value_heads: int, key_dim: int, value_dim: int, conv_kernel: int, tp_size: int = 1
-) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-    """Temporal and conv shapes of a gated delta rule layer (Qwen3-Next) on one rank.
+) -> StateShapes:
+    """Shapes of a gated delta rule layer (Qwen3-Next): a Mamba-2 state with the key heads as its groups.
 
-    Source: SGLang 0.5.23 ``configs/mamba_utils.py``, ``Mamba2StateShape``.
+    Source: as :func:`mamba2_state_shapes`; SGLang 0.5.23 ``configs/qwen3_next.py``.
     """
-    _check_divides(value_heads, tp_size)
-    _check_divides(key_heads, tp_size)
-    conv_dim = 2 * key_heads * key_dim + value_heads * value_dim
-    return (value_heads // tp_size, key_dim, value_dim), ((conv_dim // tp_size, conv_kernel - 1),)
+    return mamba2_state_shapes(
+        heads=value_heads,
+        head_dim=value_dim,
+        state_dim=key_dim,
+        groups=key_heads,
+        conv_kernel=conv_kernel,
+        tp_size=tp_size,
+    )
 
 
-def kda_state_shapes(
-    *, heads: int, head_dim: int, conv_kernel: int, tp_size: int = 1
-) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-    """Temporal and conv shapes of a Kimi delta attention layer on one rank; q, k and v share one conv.
+def mamba1_state_shapes(*, inner_dim: int, state_dim: int, conv_kernel: int, tp_size: int = 1) -> StateShapes:
+    """Shapes of a Mamba-1 layer: its convolution spans the inner channels alone.
+
+    Source: SGLang 0.5.23 ``configs/mamba_utils.py``, ``Mamba2StateShape.create_full_rank``.
+    """
+    _check_divides(inner_dim, tp_size)
+    return (inner_dim // tp_size, 1, state_dim), ((inner_dim // tp_size, conv_kernel - 1),)
+
+
+def kda_state_shapes(*, heads: int, head_dim: int, conv_kernel: int, tp_size: int = 1) -> StateShapes:
+    """Shapes of a Kimi delta attention layer; q, k and v share one conv.
 
     Source: SGLang 0.5.23 ``configs/mamba_utils.py``, ``KimiLinearStateShape``.
     """
     _check_divides(heads, tp_size)
     return (heads // tp_size, head_dim, head_dim), ((conv_kernel - 1, 3 * heads * head_dim // tp_size),)
+
+
+def lightning_state_shapes(*, heads: int, head_dim: int, tp_size: int = 1) -> StateShapes:
+    """Shapes of a lightning attention layer: one ``head_dim x head_dim`` matrix a head, no convolution."""
+    _check_divides(heads, tp_size)
+    return (heads // tp_size, head_dim, head_dim), ()
+
+
+def short_conv_state_shapes(*, channels: int, conv_kernel: int, tp_size: int = 1) -> StateShapes:
+    """Shapes of a short convolution layer: no temporal state."""
+    _check_divides(channels, tp_size)
+    return (), ((channels // tp_size, conv_kernel - 1),)
 
 
 def _check_divides(heads: int, tp_size: int) -> None:

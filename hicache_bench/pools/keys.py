@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from urllib.parse import quote
 from hicache_bench.errors import ConfigError
 from hicache_bench.pools.descriptor import KVPoolDescriptor
 from hicache_bench.pools.geometry import Component
-from hicache_bench.pools.names import AttentionType, PoolName, Sharding
+from hicache_bench.pools.names import SYNTHETIC_POOLS, AttentionType, PoolName
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _SGLANG_SEED_DOMAIN = b"sglang-cache-namespace-v1"
 _SCHEME_VERSION = "hcb1"
+_STATE_COMPONENT = re.compile(r"temporal|conv_\d+")
 
 
 def namespace_seed(adapter: str | None, salt: str | None) -> str | None:
@@ -130,8 +132,6 @@ class NamespacedKeyBuilder(KeyBuilder):
         self.namespace = seed[:32]
 
     def _affixes(self, pool: KVPoolDescriptor, component: Component) -> tuple[str, str]:
-        rank = pool.rank
-        sharded = pool.sharding is Sharding.SHARDED
         fields = (
             _SCHEME_VERSION,
             self.namespace,
@@ -141,9 +141,7 @@ class NamespacedKeyBuilder(KeyBuilder):
             pool.dtype,
             f"p{pool.page_tokens}u{pool.unit_pages}",
             f"l{component.num_layers}r{component.rows}b{component.row_bytes}h{component.heads}",
-            f"tp{rank.tp_rank}of{rank.tp_size}" if sharded else "tp-",
-            f"pp{rank.pp_rank}of{rank.pp_size}",
-            f"cp{rank.cp_rank}of{rank.cp_size}" if pool.cp_sharded else "cp-",
+            *pool.shard_of(component),
             component.name,
         )
         return "/".join(quote(part, safe="", errors="surrogatepass") for part in fields) + "/", ""
@@ -171,28 +169,55 @@ class SglangKeyBuilder(KeyBuilder):
         self.prefix = "".join(f"{part}_" for part in parts)
 
     def _affixes(self, pool: KVPoolDescriptor, component: Component) -> tuple[str, str]:
-        names = [stored.name for stored in pool.stored_components]
         rank = pool.rank
+        names = [stored.name for stored in pool.stored_components]
         stage = f"_{rank.pp_rank}" if rank.pp_size > 1 else ""
-        per_rank, shared = f"_{rank.tp_rank}{stage}", f"_{stage[1:]}"
+        shard = rank.tp_rank if component.chunk is None else component.chunk[0]
+        per_rank = f"_{shard}{stage}"
+        shared = f"_dcp{rank.dcp_rank}_cp{rank.cp_rank}{stage}" if rank.dcp_size > 1 else f"_{stage[1:]}"
         label = "" if pool.name == PoolName.KV.value else f"_{pool.name}"
+        self._check_known(pool, names)
+        prefix = self.prefix + _dcp_prefix(pool)
         if pool.attention is AttentionType.RECURRENT:
-            return self.prefix, f"{per_rank}_{component.name}"
-        if pool.name == PoolName.SWA.value and self.mla_backend != (names == ["page"]):
-            raise ConfigError(
-                f"SGLang has no key for a sliding-window pool of components {', '.join(names)} "
-                f"{'behind' if self.mla_backend else 'without'} an MLA anchor; use --key-scheme namespaced"
-            )
-        if names == ["k", "v"]:
-            return self.prefix, f"{per_rank}{label}_{component.name}"
+            return prefix, f"{per_rank}_{component.name}"
+        if set(names) == {"k", "v"}:
+            return prefix, f"{per_rank}{label}_{component.name}"
         if pool.attention is AttentionType.MLA:
-            return self.prefix, f"{shared}{label}_k"
-        if len(names) == 1:
-            return self.prefix, f"{shared}{label}"
-        raise ConfigError(
-            f"SGLang has no key for pool {pool.name!r} with components {', '.join(names)}; "
-            "use --key-scheme namespaced"
-        )
+            return prefix, f"{shared}{label}_k"
+        return prefix, f"{shared}{label}"
+
+    def _check_known(self, pool: KVPoolDescriptor, names: Sequence[str]) -> None:
+        """Refuse a pool for which SGLang builds no key, or one key for different bytes."""
+        refusal = None
+        if pool.name in SYNTHETIC_POOLS:
+            refusal = "it has no pool of that name"
+        elif pool.cp_sharded:
+            refusal = "its keys do not tell context-parallel ranks apart"
+        elif any(component.chunk for component in pool.components) and pool.name != PoolName.KV.value:
+            refusal = "it splits the heads of pool 'kv' alone"
+        elif pool.attention is AttentionType.RECURRENT:
+            unknown = [name for name in names if not _STATE_COMPONENT.fullmatch(name)]
+            if unknown:
+                refusal = f"it stores no {', '.join(unknown)} of a state"
+        elif pool.name == PoolName.SWA.value and self.mla_backend != (names == ["page"]):
+            anchor = "behind" if self.mla_backend else "without"
+            refusal = (
+                f"its sliding window of components {', '.join(names)} does not stand {anchor} an MLA anchor"
+            )
+        elif set(names) != {"k", "v"} and len(names) != 1:
+            refusal = f"it stores no components {', '.join(names)} of a page"
+        if refusal:
+            raise ConfigError(
+                f"SGLang has no key for pool {pool.name!r}: {refusal}; use --key-scheme namespaced"
+            )
+
+
+def _dcp_prefix(pool: KVPoolDescriptor) -> str:
+    """What SGLang adds before the hash under decode-context parallelism: the whole topology."""
+    rank = pool.rank
+    if rank.dcp_size == 1:
+        return ""
+    return f"tp{rank.tp_size}_dcp{rank.dcp_size}_page{pool.page_tokens}_pp{rank.pp_size}_cp{rank.cp_size}_"
 
 
 def has_mla_anchor(pools: Sequence[KVPoolDescriptor]) -> bool:

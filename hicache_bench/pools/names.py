@@ -9,7 +9,7 @@ from enum import Enum
 
 
 class PoolName(str, Enum):
-    """Names that SGLang gives to its pools, then the four that only synthetic groupings need."""
+    """Names that SGLang gives to its pools, then the three that only synthetic groupings need."""
 
     KV = "kv"
     SWA = "swa"
@@ -39,6 +39,10 @@ class PoolName(str, Enum):
 
     def __str__(self) -> str:
         return self.value
+
+
+SYNTHETIC_POOLS = frozenset({PoolName.MLA.value, PoolName.FULL.value, PoolName.CHUNKED.value})
+"""Pools that no SGLang server has."""
 
 
 class AttentionType(str, Enum):

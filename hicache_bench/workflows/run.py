@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from hicache_bench import __version__
 from hicache_bench.config.schema import ModelPreset
 from hicache_bench.errors import InputError, MemoryBudgetError
+from hicache_bench.models.deployment import Deployment
 from hicache_bench.models.engine_profile import pools_of
 from hicache_bench.planning.policy import SavePolicy
 from hicache_bench.pools.keys import KeyBuilder, NamespacedKeyBuilder, SglangKeyBuilder, has_mla_anchor
@@ -59,7 +60,9 @@ def run(options: RunOptions, progress: Progress) -> RunRecord:
     """
     check_store(options.store, options.master, options.segment_bytes)
     spec = options.preset.spec
-    registry = build_registry(pools_of(spec, profile=options.preset.profile, layout=options.layout))
+    registry = build_registry(
+        pools_of(spec, profile=options.preset.profile, deployment=Deployment(layout=options.layout))
+    )
     lengths = dict.fromkeys(options.token_lengths)  # a length that is named twice is run once
     layouts = [lay_out(registry, tokens, options.save_policy) for tokens in lengths]
     budget = _memory_budget(options.memory_bytes) if options.store != "count" else 0

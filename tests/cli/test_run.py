@@ -55,11 +55,11 @@ def test_json_on_stdout_is_the_record_on_disk(command: Command, out: Path) -> No
 def test_every_option_reaches_the_run(command: Command, out: Path) -> None:
     options = (
         "--preset qwen3-next-80b-a3b --tokens 1k,2k --store count --local-prefix 512 --queries 2 "
-        "--save-policy state=all,window=trailing:+1 --key-scheme sglang --layout page_head --json"
+        "--save-policy state=all,window=trailing:+1 --key-scheme sglang --layout page_first_direct --json"
     )
     record = json.loads(command("run", *options.split(), "--out", out).out)
     assert [1024, 2048] == [result["tokens"] for result in record["results"]]
-    assert {"page_head"} == {pool["layout"] for pool in record["pools"]}
+    assert {"page_first_direct"} == {pool["layout"] for pool in record["pools"]}
     expected = {
         "store": "count",
         "local_prefix_tokens": 512,

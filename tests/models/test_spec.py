@@ -41,7 +41,8 @@ def test_digest_does_not_depend_on_the_order_of_keys(name):
     plain["attentions"] = {
         name: {**entry["dims"], "source": entry["source"]} for name, entry in plain["attentions"].items()
     }
-    plain["layers"] = [" + ".join(names) or "none" for names in preset.spec.layers]
+    for field in ("layers", "draft_layers"):
+        plain[field] = [" + ".join(names) or "none" for names in getattr(preset.spec, field)]
     straight = parse_model(yaml.safe_dump(plain, sort_keys=False).encode(), file="a.yaml")
     backwards = parse_model(yaml.safe_dump(reversed_keys(plain), sort_keys=False).encode(), file="b.yaml")
 

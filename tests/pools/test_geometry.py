@@ -143,10 +143,10 @@ def test_keys_and_values_of_different_dims(num_layers, kv_heads, expected):
 
 def test_external_scales_are_64_bytes_a_token_and_layer_for_8_heads():
     """E76: fp32 for each head of K and of V."""
-    assert {"k": 1024, "v": 1024, "scale": 64} == sizes(kv(dtype="fp8", external_scales=True))
-    many = kv(dtype="fp8", external_scales=True, num_layers=3, page_tokens=16)
+    assert {"k": 1024, "v": 1024, "scale": 64} == sizes(kv(dtype="fp8_scaled"))
+    many = kv(dtype="fp8_scaled", num_layers=3, page_tokens=16)
     assert 64 * 3 * 16 == sizes(many)["scale"]
-    assert 32 == sizes(kv(dtype="fp8", external_scales=True, tp_size=2))["scale"]
+    assert 32 == sizes(kv(dtype="fp8_scaled", tp_size=2))["scale"]
 
 
 def test_packed_rows_carry_their_scales_inline():
@@ -238,8 +238,74 @@ def test_recurrent_states_are_shared_out(tp_size):
 
 
 @pytest.mark.parametrize(
+    ("dims", "tp_size", "temporal", "conv"),
+    [
+        # (heads, head_dim, state_dim, groups), printed by SGLang 0.5.23's Mamba2StateShape.create, kernel 4.
+        ((128, 64, 128, 8), 1, (128, 64, 128), (10_240, 3)),
+        ((128, 64, 128, 8), 8, (16, 64, 128), (1280, 3)),
+        ((128, 64, 128, 8), 16, (8, 64, 128), (768, 3)),
+        ((64, 64, 128, 8), 2, (32, 64, 128), (3072, 3)),
+        ((64, 64, 128, 8), 16, (4, 64, 128), (512, 3)),
+        ((48, 64, 256, 1), 1, (48, 64, 256), (3584, 3)),
+        ((48, 64, 256, 1), 2, (24, 64, 256), (2048, 3)),
+        ((48, 64, 256, 1), 8, (6, 64, 256), (896, 3)),
+    ],
+)
+def test_mamba2_groups_are_padded_to_one_a_rank(dims, tp_size, temporal, conv):
+    heads, head_dim, state_dim, groups = dims
+    assert (temporal, (conv,)) == geometry.mamba2_state_shapes(
+        heads=heads,
+        head_dim=head_dim,
+        state_dim=state_dim,
+        groups=groups,
+        conv_kernel=4,
+        tp_size=tp_size,
+    )
+
+
+def test_a_gated_delta_state_is_a_mamba2_one_with_key_heads_as_groups():
+    """As printed by SGLang 0.5.23: values before keys, and 16 key heads padded to 32 ranks."""
+    dims = {"value_heads": 32, "key_dim": 64, "value_dim": 128, "conv_kernel": 4}
+    assert ((32, 128, 64), ((5120, 3),)) == geometry.gdn_state_shapes(key_heads=8, **dims)
+    assert ((2, 128, 64), ((384, 3),)) == geometry.gdn_state_shapes(key_heads=8, tp_size=16, **dims)
+
+
+def test_states_of_the_other_recurrences():
+    assert ((2048, 1, 16), ((2048, 3),)) == geometry.mamba1_state_shapes(
+        inner_dim=8192, state_dim=16, conv_kernel=4, tp_size=4
+    )
+    assert ((16, 128, 128), ()) == geometry.lightning_state_shapes(heads=64, head_dim=128, tp_size=4)
+    assert ((), ((512, 2),)) == geometry.short_conv_state_shapes(channels=1024, conv_kernel=3, tp_size=2)
+
+
+def test_a_block_index_is_one_head_in_the_kv_dtype():
+    """MiniMax-M3, facts/geometry.md §2: P·L·1·Di·E."""
+    (component,) = geometry.block_index_components(num_layers=57, index_head_dim=128, page_tokens=64)
+    assert 64 * 57 * 128 * 2 == component.object_bytes
+
+
+@pytest.mark.parametrize(
     ("call", "words"),
     [
+        (
+            lambda: geometry.state_components(
+                num_layers=1,
+                temporal_shape=(),
+                conv_shapes=(),
+                temporal_dtype="fp32",
+                conv_dtype="bf16",
+                extra=[("history", (2,), "int65")],
+            ),
+            "'int65'.*int64",
+        ),
+        (
+            lambda: geometry.split_heads(kv(kv_heads=4), tp_rank=0, tp_size=2, tp_lcm=5),
+            "--tp-lcm 5 is not a multiple of TP 2",
+        ),
+        (
+            lambda: geometry.split_heads(kv(kv_heads=4), tp_rank=0, tp_size=1, tp_lcm=8),
+            "4 heads a rank cannot be cut into 8",
+        ),
         (lambda: geometry.dtype_bytes("int3"), "'int3'.*bf16"),
         (lambda: kv(dtype="fp8_packed"), "fp8_packed"),
         (
@@ -256,9 +322,9 @@ def test_recurrent_states_are_shared_out(tp_size):
         ),
         (
             lambda: geometry.gdn_state_shapes(
-                key_heads=16, value_heads=32, key_dim=1, value_dim=1, conv_kernel=4, tp_size=32
+                key_heads=16, value_heads=32, key_dim=1, value_dim=1, conv_kernel=4, tp_size=64
             ),
-            "16 state heads.*TP 32",
+            "32 state heads.*TP 64",
         ),
         (lambda: geometry.kda_state_shapes(heads=32, head_dim=1, conv_kernel=4, tp_size=3), "TP 3"),
     ],

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hicache_bench.errors import ConfigError
 from hicache_bench.pools.descriptor import KVPoolDescriptor, Rank
-from hicache_bench.pools.geometry import Component
+from hicache_bench.pools.geometry import Component, split_heads
 from hicache_bench.pools.keys import (
     KeyBuilder,
     NamespacedKeyBuilder,
@@ -132,7 +132,34 @@ def test_sglang_prefixes() -> None:
     )
 
 
+def test_sglang_splits_heads_chunk_by_chunk() -> None:
+    expected = golden()["key_misc"]
+    rank = Rank(tp_rank=1, tp_size=2)
+    heads = (Component("k", 1, 1, 64, heads=4), Component("v", 1, 1, 64, heads=4))
+    chunks = split_heads(heads, tp_rank=1, tp_size=2, tp_lcm=4)
+    cut = pool("kv", AttentionType.FULL, components=chunks, rank=rank, sharding=Sharding.SHARDED)
+    builder = SglangKeyBuilder(mla_backend=False)
+    assert expected["split_heads tp1of2 lcm4"] == builder.keys(cut, ["h0"])
+    with pytest.raises(ConfigError, match="splits the heads of pool 'kv' alone"):
+        builder.templates(replace(cut, name="draft"))
+
+
+def test_sglang_writes_the_topology_of_decode_context_ranks() -> None:
+    suffix, prefix = golden()["key_misc"]["dcp2 suffix/prefix"]
+    rank = Rank(tp_rank=1, tp_size=2, dcp_rank=1, dcp_size=2)
+    latent = pool("kv", AttentionType.MLA, components=LATENT, rank=rank, page_tokens=8, dcp_sharded=True)
+    builder = SglangKeyBuilder(mla_backend=True, model_name="o/m")
+    assert [f"{prefix}_h0_{suffix}_k"] == builder.keys(latent, ["h0"])
+
+
 def test_what_sglang_cannot_key_is_refused() -> None:
+    builder = SglangKeyBuilder(mla_backend=True)
+    for name in ("mla", "full", "chunked"):
+        with pytest.raises(ConfigError, match="no pool of that name"):
+            builder.templates(pool(name, AttentionType.MLA, components=LATENT))
+    with pytest.raises(ConfigError, match="context-parallel ranks apart"):
+        builder.templates(pool("kv", AttentionType.MLA, components=LATENT, cp_sharded=True))
+
     paged = window_pool("swa", 16)
     with pytest.raises(ConfigError, match="key-scheme namespaced"):
         SglangKeyBuilder(mla_backend=False).templates(paged)
@@ -174,6 +201,8 @@ def test_any_change_of_identity_changes_every_key() -> None:  # cases E33
         keys_of(replace(BASE, rank=Rank(0, 4, pp_rank=1, pp_size=2))),
         keys_of(replace(BASE, cp_sharded=True, rank=Rank(0, 4, cp_rank=0, cp_size=2))),
         keys_of(replace(BASE, cp_sharded=True, rank=Rank(0, 4, cp_rank=1, cp_size=2))),
+        keys_of(replace(BASE, dcp_sharded=True, rank=Rank(0, 4, dcp_rank=0, dcp_size=2))),
+        keys_of(replace(BASE, dcp_sharded=True, rank=Rank(0, 4, dcp_rank=1, dcp_size=2))),
         keys_of(replace(BASE, components=(Component("k", 2, 1, 64), Component("v", 2, 1, 64)))),
         keys_of(replace(BASE, components=(Component("k", 1, 2, 32), Component("v", 1, 2, 32)))),
         keys_of(BASE, digest="another revision"),

@@ -1,0 +1,162 @@
+"""A model as the text of a preset file, in the form of the shipped ones; ``config.load`` reads it back."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from hicache_bench.config.document import read_document
+from hicache_bench.config.schema import NO_ATTENTION
+from hicache_bench.models.spec import Attention, ModelSpec
+
+LINE_WIDTH = 110
+_MAX_PERIOD = 64
+"""Longest run of different layers that is looked for as a repeated group."""
+
+_Layer = tuple[str, ...]
+# YAML takes tabs and printable characters; everything else in a text is written as an escape.
+_NOT_PRINTABLE = re.compile("[^\x20-\x7e\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+/ -]*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    repeat: int
+    of: tuple[_Layer, ...]
+
+
+def write_preset(
+    spec: ModelSpec,
+    *,
+    sources: Mapping[str, str],
+    summary: str,
+    aliases: Sequence[str] = (),
+    profile: str | None = None,
+    comments: Sequence[str] = (),
+) -> str:
+    """The text of a preset file that describes ``spec``.
+
+    ``sources`` names where the dimensions of each attention come from, ``comments`` are lines for the head of the
+    file. Fields that have their default value are left out, layers that repeat are written once.
+    """
+    lines = [f"# {line}".rstrip() for text in comments for line in _wrapped(text, LINE_WIDTH - 2)]
+    lines += ["schema: 1", f"name: {spec.name}"]
+    if aliases:
+        lines.append(f"aliases: [{', '.join(map(_scalar, aliases))}]")
+    lines += _text("summary", summary, "")
+    lines += _text("architecture", spec.architecture, "")
+    if spec.revision is not None:
+        lines += _text("revision", spec.revision, "")
+    lines.append(f"served_by: [{', '.join(spec.served_by)}]")
+    if profile is not None:
+        lines.append(f"profile: {profile}")
+    lines += [f"{name}: {_scalar(getattr(spec, name))}" for name in _settings(spec)]
+    lines += ["", "attentions:"]
+    for name, attention in spec.attentions.items():
+        lines += [f"  {_scalar(name)}:", *_dimensions(attention), *_text("source", sources[name], "    ")]
+    lines += ["", "layers:", *_layers(spec.layers)]
+    if spec.draft_layers:
+        lines += ["", "draft_layers:", *_layers(spec.draft_layers)]
+    return "\n".join(lines) + "\n"
+
+
+def _settings(spec: ModelSpec) -> Iterator[str]:
+    """Fields with a value that has to be said."""
+    yield from ("page_tokens", "engine_default_page_tokens", "kv_dtype")
+    defaults = {field.name: field.default for field in fields(ModelSpec)}
+    for name in ("state_dtype", "conv_dtype", "index_dtype", "logical_anchor"):
+        if getattr(spec, name) != defaults[name]:
+            yield name
+
+
+def _dimensions(attention: Attention) -> Iterator[str]:
+    for field in fields(attention):
+        value = getattr(attention, field.name)
+        if field.name == "extra":
+            if value:
+                yield "    extra:"
+            for tensor in value:
+                shape = ", ".join(map(str, tensor.shape))
+                yield f"      - {{name: {_scalar(tensor.name)}, shape: [{shape}], dtype: {tensor.dtype}}}"
+        elif value is not None:
+            yield f"    {field.name}: {value}"
+
+
+def _layers(layers: Sequence[_Layer]) -> Iterator[str]:
+    for entry in _grouped(layers):
+        if isinstance(entry, _Group):
+            yield f"  - repeat: {entry.repeat}"
+            of = f"of: [{', '.join(map(_layer, entry.of))}]"
+            indents = {"initial_indent": "    ", "subsequent_indent": "      "}
+            yield from textwrap.wrap(of, LINE_WIDTH, **indents, break_long_words=False, break_on_hyphens=False)  # type: ignore[arg-type]
+        else:
+            yield f"  - {_layer(entry)}"
+
+
+def _grouped(layers: Sequence[_Layer]) -> Iterator[_Layer | _Group]:
+    """Layers in order, with every repetition that saves lines as a group; the shortest period wins a tie."""
+    start = 0
+    while start < len(layers):
+        best = _Group(1, (layers[start],))
+        for period in range(1, min(_MAX_PERIOD, (len(layers) - start) // 2) + 1):
+            repeat = _repeats(layers, start, period)
+            if repeat > 1 and (repeat - 1) * period > (best.repeat - 1) * len(best.of):
+                best = _Group(repeat, tuple(layers[start : start + period]))
+        yield best if best.repeat > 1 else best.of[0]
+        start += best.repeat * len(best.of)
+
+
+def _repeats(layers: Sequence[_Layer], start: int, period: int) -> int:
+    """How often the ``period`` layers at ``start`` come one after another."""
+    end = start + period
+    while end < len(layers) and layers[end] == layers[end - period]:
+        end += 1
+    return (end - start) // period
+
+
+def _layer(names: _Layer) -> str:
+    return _scalar(" + ".join(names)) if names else NO_ATTENTION
+
+
+def _text(field: str, value: str, indent: str) -> list[str]:
+    """A line of text; folded below its field where it is long."""
+    line = f"{indent}{field}: {_scalar(value)}"
+    folds = value.split(" ")
+    if len(line) <= LINE_WIDTH or not all(folds) or _NOT_PRINTABLE.search(value) or value[0] in "\xa0\t":
+        return [line]
+    return [f"{indent}{field}: >-", *(f"{indent}  {part}" for part in _filled(folds, LINE_WIDTH - len(indent) - 2))]
+
+
+def _filled(words: Sequence[str], width: int) -> Iterator[str]:
+    """Words joined by single spaces to lines of ``width``; only these spaces are broken at, as YAML joins them."""
+    line = words[0]
+    for word in words[1:]:
+        if len(line) + 1 + len(word) > width:
+            yield line
+            line = word
+        else:
+            line += f" {word}"
+    yield line
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    printable = _NOT_PRINTABLE.sub(" ", text)
+    return textwrap.wrap(printable, width, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _scalar(value: object) -> str:
+    """A value as one line of YAML: text is quoted unless it reads back as the same text without quotes."""
+    if not isinstance(value, str):
+        return json.dumps(value)
+    if _PLAIN.fullmatch(value) and not value.endswith(" ") and read_document(value).data == value:
+        return value
+    return _NOT_PRINTABLE.sub(_escaped, json.dumps(value, ensure_ascii=False))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
