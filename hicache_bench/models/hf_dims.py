@@ -1,0 +1,280 @@
+"""Dimensions of each attention: which fields of a ``config.json`` they come from.
+
+Sources: ``configs`` and ``models`` of SGLang 0.5.23, configuration classes of transformers 5.24.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hicache_bench.errors import ConfigError
+from hicache_bench.models.hf_fields import Fields, shown
+from hicache_bench.models.hf_layers import WINDOWS, Kind
+from hicache_bench.models.spec import (
+    Attention,
+    BlockIndex,
+    ChunkedAttention,
+    FullAttention,
+    GatedDelta,
+    KimiDelta,
+    Lightning,
+    Mamba1,
+    Mamba2,
+    MlaAttention,
+    RecurrentAttention,
+    ShortConv,
+    SlidingWindow,
+    SparseIndex,
+)
+
+HEADS = ("num_attention_heads", "n_head", "n_heads")
+HIDDEN = ("hidden_size", "n_embd", "d_model")
+KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "num_attention_groups")
+HEAD_DIMS = ("head_dim", "attention_head_dim", "kv_channels")
+MAMBA_HEADS = ("mamba_n_heads", "mamba_num_heads", "n_mamba_heads")
+MAMBA_HEAD_DIMS = ("mamba_d_head", "mamba_head_dim", "mamba_headdim")
+MAMBA_GROUPS = ("mamba_n_groups", "mamba_num_groups", "mamba_ngroups", "n_groups")
+MAMBA_STATES = ("mamba_d_state", "mamba_state_dim", "ssm_state_size", "state_size")
+MAMBA_KERNELS = ("mamba_d_conv", "conv_kernel")
+MAMBA_EXPANDS = ("mamba_expand", "expand")
+LIGHTNING_FAMILIES = ("minimax", "minimax_m1", "minimax_text_01")
+
+
+class Dimensions:
+    """Builds the attention of a kind for one layer; ``notes`` says what an absent field was taken to mean."""
+
+    def __init__(self, fields: Fields, model_type: str | None) -> None:
+        self.fields = fields
+        self.model_type = model_type or ""
+        self.notes: dict[str, None] = {}
+        self._builders: dict[Kind, Callable[[int], Attention]] = {
+            Kind.FULL: self._full,
+            Kind.WINDOW: self._window,
+            Kind.CHUNK: self._chunk,
+            Kind.LINEAR: self._linear,
+            Kind.CONV: self._conv,
+            Kind.ROW_INDEX: self._token_index,
+            Kind.BLOCK_INDEX: self._block_index,
+        }
+
+    def build(self, kind: Kind, layer: int) -> Attention:
+        """The attention of ``kind`` in ``layer``.
+
+        Raises:
+            ConfigError: a dimension that is absent, or that no model can have.
+        """
+        return self._builders[kind](layer)
+
+    def _full(self, layer: int) -> FullAttention | MlaAttention:
+        fields = self.fields
+        if fields.has("kv_lora_rank"):
+            return MlaAttention(
+                kv_lora_rank=fields.dimension("kv_lora_rank"),
+                qk_rope_head_dim=fields.dimension("qk_rope_head_dim"),
+            )
+        # Gemma-4 says both in one of two ways: by layer, or by the fields of its global layers.
+        by_layer = bool(fields.per_layer)
+        heads = None
+        if fields.has("num_global_key_value_heads") and not by_layer and fields.flag("attention_k_eq_v"):
+            heads = fields.dimension("num_global_key_value_heads")
+        fields.set_aside("num_global_key_value_heads", "global_head_dim")
+        head_dim = None if by_layer else fields.optional("global_head_dim")
+        head_dim = head_dim or self._head_dim(layer)
+        return FullAttention(
+            kv_heads=heads or self._kv_heads(layer),
+            head_dim=head_dim,
+            v_head_dim=self._v_head_dim(head_dim, layer),
+        )
+
+    def _window(self, layer: int) -> SlidingWindow:
+        self._refuse_latent("sliding")
+        fields = self.fields
+        other = fields.block("attention_other_setting")
+        heads = fields.optional("swa_num_key_value_heads", layer=layer)
+        head_dim = fields.optional("swa_head_dim", layer=layer)
+        if other is not None:  # Step: its sliding layers have settings of their own
+            heads = heads or other.optional(*KV_HEADS)
+            head_dim = head_dim or other.optional("head_dim")
+        own = head_dim
+        head_dim = head_dim or self._head_dim(layer)
+        v_head_dim = fields.optional("swa_v_head_dim", layer=layer)
+        if v_head_dim is None and own is None:
+            v_head_dim = self._v_head_dim(head_dim, layer)
+        return SlidingWindow(
+            kv_heads=heads or self._kv_heads(layer),
+            head_dim=head_dim,
+            v_head_dim=None if v_head_dim == head_dim else v_head_dim,
+            window=self._window_tokens(),
+        )
+
+    def _window_tokens(self) -> int:
+        """MiMo's ``sliding_window_size`` leaves out the query's own token; every other window counts it."""
+        fields = self.fields
+        if self.model_type.startswith("mimo") and fields.has("sliding_window_size"):
+            fields.set_aside("sliding_window")
+            self.notes["sliding_window_size leaves out the query's own token: the window is one longer"] = (
+                None
+            )
+            return fields.dimension("sliding_window_size") + 1
+        return fields.dimension(*WINDOWS)
+
+    def _chunk(self, layer: int) -> ChunkedAttention:
+        self._refuse_latent("chunked")
+        head_dim = self._head_dim(layer)
+        return ChunkedAttention(
+            kv_heads=self._kv_heads(layer),
+            head_dim=head_dim,
+            v_head_dim=self._v_head_dim(head_dim, layer),
+            chunk=self.fields.dimension("attention_chunk_size"),
+        )
+
+    def _refuse_latent(self, kind: str) -> None:
+        if self.fields.has("kv_lora_rank"):
+            raise ConfigError(
+                f"{self.fields.path('kv_lora_rank')} is given, and some layers are {kind}: a latent with a "
+                "window is not known; describe such a model in a preset of your own"
+            )
+
+    def _kv_heads(self, layer: int) -> int:
+        fields = self.fields
+        multi_query = fields.flag("multi_query") and not fields.flag("new_decoder_architecture")
+        if multi_query:
+            fields.set_aside(*KV_HEADS)
+            return 1
+        if fields.flag("multi_query_attention"):
+            return fields.dimension("multi_query_group_num")
+        heads = fields.optional(*KV_HEADS, layer=layer)
+        if heads is None:
+            heads = fields.dimension(*HEADS, layer=layer)
+            self.notes["num_key_value_heads is absent: there are as many as attention heads"] = None
+        return heads
+
+    def _head_dim(self, layer: int) -> int:
+        fields = self.fields
+        for name in HEAD_DIMS:
+            value = fields.optional(name, layer=layer)
+            if value is not None:
+                return value
+        hidden, heads = fields.dimension(*HIDDEN, layer=layer), fields.dimension(*HEADS, layer=layer)
+        if hidden % heads:
+            raise ConfigError(
+                f"config has no head_dim, and hidden size {hidden} is no multiple of {heads} attention heads"
+            )
+        return hidden // heads
+
+    def _v_head_dim(self, head_dim: int, layer: int) -> int | None:
+        value = self.fields.optional("v_head_dim", layer=layer)
+        return None if value == head_dim else value
+
+    def _token_index(self, _layer: int) -> SparseIndex:
+        fields = self.fields
+        if not fields.has("kv_lora_rank"):
+            raise ConfigError(
+                f"{fields.path('index_topk')} is given without kv_lora_rank: an index over keys that are no "
+                "latent is not known; describe such a model in a preset of your own"
+            )
+        pooled = fields.optional("index_kpool")
+        if pooled not in (None, 1):
+            raise fields.wrong("index_kpool", pooled, "1: index keys of several tokens in one are not known")
+        return SparseIndex(
+            index_head_dim=fields.dimension("index_head_dim"), top_k=fields.dimension("index_topk")
+        )
+
+    def _block_index(self, _layer: int) -> BlockIndex:
+        block = self.fields.block("sparse_attention_config")
+        if block is None:
+            fields, names = self.fields, ("index_head_dim", "index_block_size", "index_topk_blocks")
+        else:
+            fields, names = block, ("sparse_index_dim", "sparse_block_size", "sparse_topk_blocks")
+        head_dim, tokens, top_k = (fields.dimension(name) for name in names)
+        return BlockIndex(index_head_dim=head_dim, block_tokens=tokens, top_k=top_k)
+
+    def _conv(self, _layer: int) -> ShortConv:
+        return ShortConv(
+            channels=self.fields.dimension(*HIDDEN), conv_kernel=self.fields.dimension("conv_L_cache")
+        )
+
+    def _linear(self, layer: int) -> RecurrentAttention:
+        """The family of a recurrent layer follows from the dimensions that the config has."""
+        fields = self.fields
+        kimi = fields.block("linear_attn_config")
+        if kimi is not None:
+            return KimiDelta(
+                heads=kimi.dimension("num_heads"),
+                head_dim=kimi.dimension("head_dim"),
+                conv_kernel=kimi.dimension("short_conv_kernel_size"),
+            )
+        if fields.has("linear_num_heads"):
+            return KimiDelta(
+                heads=fields.dimension("linear_num_heads"),
+                head_dim=fields.dimension("linear_head_dim"),
+                conv_kernel=fields.dimension("linear_conv_kernel_dim"),
+            )
+        if fields.has("linear_num_value_heads"):
+            return GatedDelta(
+                key_heads=fields.dimension("linear_num_key_heads"),
+                value_heads=fields.dimension("linear_num_value_heads"),
+                key_dim=fields.dimension("linear_key_head_dim"),
+                value_dim=fields.dimension("linear_value_head_dim"),
+                conv_kernel=fields.dimension("linear_conv_kernel_dim"),
+            )
+        if any(fields.has(name) for name in MAMBA_HEADS) or self.model_type == "mamba2":
+            return self._mamba2()
+        if any(fields.has(name) for name in MAMBA_STATES):
+            return self._mamba1()
+        if fields.has("attn_type_list") or self.model_type in LIGHTNING_FAMILIES:
+            fields.set_aside("attn_type_list")
+            return Lightning(heads=fields.dimension(*HEADS), head_dim=self._head_dim(layer))
+        raise ConfigError(
+            "some layers are linear attention or mamba, and no field gives their dimensions "
+            "(linear_num_value_heads, linear_num_heads, mamba_n_heads, mamba_d_state, …); add those it has"
+        )
+
+    def _mamba2(self) -> Mamba2:
+        fields = self.fields
+        pure = self.model_type == "mamba2"
+        heads = fields.dimension(*(("num_heads",) if pure else MAMBA_HEADS))
+        head_dims = ("head_dim",) if pure else MAMBA_HEAD_DIMS
+        automatic = [name for name in head_dims if fields.value(name) == "auto"]
+        given = [name for name in head_dims if name not in automatic]
+        head_dim, inner = fields.optional(*given), fields.optional("mamba_d_ssm")
+        if head_dim is None or inner is not None:
+            inner = inner or self._expanded()
+            if inner % heads or (head_dim is not None and heads * head_dim != inner):
+                raise ConfigError(
+                    f"mamba layers have an inner size of {inner}, which {heads} heads"
+                    + (f" of {head_dim}" if head_dim else "")
+                    + " do not make; correct mamba_d_ssm or the heads"
+                )
+            head_dim = inner // heads
+        return Mamba2(
+            heads=heads,
+            head_dim=head_dim,
+            state_dim=fields.dimension(*MAMBA_STATES),
+            groups=fields.dimension(*MAMBA_GROUPS),
+            conv_kernel=fields.dimension(*MAMBA_KERNELS),
+        )
+
+    def _mamba1(self) -> Mamba1:
+        inner = (
+            self.fields.optional("intermediate_size")
+            if self.model_type in ("mamba", "falcon_mamba")
+            else None
+        )
+        return Mamba1(
+            inner_dim=inner or self._expanded(),
+            state_dim=self.fields.dimension(*MAMBA_STATES),
+            conv_kernel=self.fields.dimension(*MAMBA_KERNELS),
+        )
+
+    def _expanded(self) -> int:
+        """The inner size of a mamba layer: Zamba2 writes its factor as a float."""
+        fields = self.fields
+        name = next((name for name in MAMBA_EXPANDS if fields.has(name)), MAMBA_EXPANDS[0])
+        factor = fields.value(name)
+        if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 0 < factor <= 1024:
+            raise fields.wrong(name, factor, "a factor of the hidden size, from above 0 to 1,024")
+        inner = factor * fields.dimension(*HIDDEN)
+        if inner != int(inner):
+            raise ConfigError(f"{fields.path(name)} {shown(factor)} times the hidden size is no whole number")
+        return int(inner)

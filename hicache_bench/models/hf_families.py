@@ -1,0 +1,213 @@
+"""What is known of model families beside what their ``config.json`` says.
+
+Kept small on purpose: a class name where a config has none, the layer pattern that a class has when its
+config leaves it out, who is served, and who is not described by the rules here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+ARCHITECTURES: Mapping[str, str] = MappingProxyType(
+    {
+        "apertus": "ApertusForCausalLM",
+        "arcee": "ArceeForCausalLM",
+        "bamba": "BambaForCausalLM",
+        "bloom": "BloomForCausalLM",
+        "cohere": "CohereForCausalLM",
+        "cohere2": "Cohere2ForCausalLM",
+        "deepseek_v2": "DeepseekV2ForCausalLM",
+        "deepseek_v3": "DeepseekV3ForCausalLM",
+        "deepseek_v32": "DeepseekV32ForCausalLM",
+        "deepseek_v4": "DeepseekV4ForCausalLM",
+        "exaone4": "Exaone4ForCausalLM",
+        "falcon": "FalconForCausalLM",
+        "falcon_h1": "FalconH1ForCausalLM",
+        "falcon_mamba": "FalconMambaForCausalLM",
+        "gemma": "GemmaForCausalLM",
+        "gemma2": "Gemma2ForCausalLM",
+        "gemma3": "Gemma3ForConditionalGeneration",
+        "gemma3_text": "Gemma3ForCausalLM",
+        "gemma3n": "Gemma3nForConditionalGeneration",
+        "gemma3n_text": "Gemma3nForCausalLM",
+        "gemma4": "Gemma4ForConditionalGeneration",
+        "gemma4_text": "Gemma4ForCausalLM",
+        "glm": "GlmForCausalLM",
+        "glm4": "Glm4ForCausalLM",
+        "glm4_moe": "Glm4MoeForCausalLM",
+        "glm4_moe_lite": "Glm4MoeLiteForCausalLM",
+        "glm_moe_dsa": "GlmMoeDsaForCausalLM",
+        "gpt2": "GPT2LMHeadModel",
+        "gpt_bigcode": "GPTBigCodeForCausalLM",
+        "gpt_neox": "GPTNeoXForCausalLM",
+        "gpt_oss": "GptOssForCausalLM",
+        "gptj": "GPTJForCausalLM",
+        "granite": "GraniteForCausalLM",
+        "granitemoe": "GraniteMoeForCausalLM",
+        "granitemoehybrid": "GraniteMoeHybridForCausalLM",
+        "jamba": "JambaForCausalLM",
+        "kimi_k2": "DeepseekV3ForCausalLM",
+        "kimi_k25": "KimiK25ForConditionalGeneration",
+        "kimi_linear": "KimiLinearForCausalLM",
+        "lfm2": "Lfm2ForCausalLM",
+        "lfm2_moe": "Lfm2MoeForCausalLM",
+        "llama": "LlamaForCausalLM",
+        "llama4": "Llama4ForConditionalGeneration",
+        "llama4_text": "Llama4ForConditionalGeneration",
+        "mamba": "MambaForCausalLM",
+        "mamba2": "Mamba2ForCausalLM",
+        "mimo": "MiMoForCausalLM",
+        "mimo_v2": "MiMoV2ForCausalLM",
+        "mimo_v2_flash": "MiMoV2FlashForCausalLM",
+        "minicpm3": "MiniCPM3ForCausalLM",
+        "minimax": "MiniMaxForCausalLM",
+        "minimax_m1": "MiniMaxM1ForCausalLM",
+        "minimax_m2": "MiniMaxM2ForCausalLM",
+        "minimax_m3_vl": "MiniMaxM3SparseForConditionalGeneration",
+        "minimax_m3_vl_text": "MiniMaxM3SparseForCausalLM",
+        "minimax_text_01": "MiniMaxText01ForCausalLM",
+        "ministral": "MinistralForCausalLM",
+        "ministral3": "Ministral3ForCausalLM",
+        "mistral": "MistralForCausalLM",
+        "mistral3": "Mistral3ForConditionalGeneration",
+        "mixtral": "MixtralForCausalLM",
+        "nemotron_h": "NemotronHForCausalLM",
+        "olmo": "OlmoForCausalLM",
+        "olmo2": "Olmo2ForCausalLM",
+        "olmo3": "Olmo3ForCausalLM",
+        "olmo_hybrid": "OlmoHybridForCausalLM",
+        "olmoe": "OlmoeForCausalLM",
+        "opt": "OPTForCausalLM",
+        "phi": "PhiForCausalLM",
+        "phi3": "Phi3ForCausalLM",
+        "phimoe": "PhiMoEForCausalLM",
+        "qwen2": "Qwen2ForCausalLM",
+        "qwen2_moe": "Qwen2MoeForCausalLM",
+        "qwen3": "Qwen3ForCausalLM",
+        "qwen3_5": "Qwen3_5ForConditionalGeneration",
+        "qwen3_5_moe": "Qwen3_5MoeForConditionalGeneration",
+        "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
+        "qwen3_5_text": "Qwen3_5ForCausalLM",
+        "qwen3_moe": "Qwen3MoeForCausalLM",
+        "qwen3_next": "Qwen3NextForCausalLM",
+        "seed_oss": "SeedOssForCausalLM",
+        "smollm3": "SmolLM3ForCausalLM",
+        "stablelm": "StableLmForCausalLM",
+        "starcoder2": "Starcoder2ForCausalLM",
+        "step3p5": "Step3p5ForCausalLM",
+        "zamba2": "Zamba2ForCausalLM",
+    }
+)
+"""The class of a ``model_type``, for configs without ``architectures``. Source: transformers 5.24."""
+
+OTHER_ARCHITECTURES = frozenset(
+    {
+        "ChatGLMModel",
+        "DeepseekOCRForCausalLM",
+        "DeepseekVL2ForCausalLM",
+        "InternVLChatModel",
+        "KimiVLForConditionalGeneration",
+        "LlavaForConditionalGeneration",
+        "MistralLarge3ForCausalLM",
+        "Phi4MMForCausalLM",
+        "PixtralForConditionalGeneration",
+        "Qwen2AudioForConditionalGeneration",
+        "Qwen2VLForConditionalGeneration",
+        "Qwen2_5_VLForConditionalGeneration",
+        "Qwen3OmniMoeForConditionalGeneration",
+        "Qwen3VLForConditionalGeneration",
+        "Qwen3VLMoeForConditionalGeneration",
+        "Step3p7ForConditionalGeneration",
+    }
+)
+"""More classes that SGLang 0.5.23 serves, and whose text part is of a family above."""
+
+NOT_SERVED = frozenset(
+    {
+        "BambaForCausalLM",
+        "BloomForCausalLM",
+        "FalconForCausalLM",
+        "GPTNeoXForCausalLM",
+        "GlmForCausalLM",
+        "JambaForCausalLM",
+        "MiniMaxForCausalLM",
+        "MiniMaxM1ForCausalLM",
+        "MiniMaxText01ForCausalLM",
+        "MinistralForCausalLM",
+        "Olmo3ForCausalLM",
+        "OlmoHybridForCausalLM",
+        "SeedOssForCausalLM",
+        "SmolLM3ForCausalLM",
+        "Zamba2ForCausalLM",
+    }
+)
+"""Known classes for which SGLang 0.5.23 has no model file of its own. Source: its ``models`` folder."""
+
+KNOWN = frozenset(ARCHITECTURES.values()) | OTHER_ARCHITECTURES | NOT_SERVED
+SERVED = KNOWN - NOT_SERVED
+
+PATTERN_DEFAULTS: Mapping[str, tuple[str, int]] = MappingProxyType(
+    {
+        "cohere2": ("sliding_window_pattern", 4),
+        "exaone4": ("sliding_window_pattern", 4),
+        "gemma2": ("sliding_window_pattern", 2),
+        "gemma3": ("sliding_window_pattern", 6),
+        "gemma3_text": ("sliding_window_pattern", 6),
+        "gemma3n": ("sliding_window_pattern", 5),
+        "gemma3n_text": ("sliding_window_pattern", 5),
+        "gemma4": ("sliding_window_pattern", 6),
+        "gemma4_text": ("sliding_window_pattern", 6),
+        "gpt_oss": ("sliding_window_pattern", 2),
+        "llama4": ("no_rope_layer_interval", 4),
+        "llama4_text": ("no_rope_layer_interval", 4),
+        "olmo3": ("sliding_window_pattern", 4),
+        "qwen3_5": ("full_attention_interval", 4),
+        "qwen3_5_moe": ("full_attention_interval", 4),
+        "qwen3_5_moe_text": ("full_attention_interval", 4),
+        "qwen3_5_text": ("full_attention_interval", 4),
+        "qwen3_next": ("full_attention_interval", 4),
+    }
+)
+"""Every n-th layer is full attention in these classes when the config leaves the field out; a note says so.
+Source: the ``__post_init__`` of each class in transformers 5.24."""
+
+WINDOW_IN_EVERY_LAYER = frozenset(
+    {"ministral", "ministral3", "mistral", "mistral3", "mixtral", "phi3", "phimoe", "starcoder2"}
+)
+"""Families whose ``sliding_window``, if there is one, holds in every layer. Source: transformers 5.24."""
+
+WITHOUT_CAUSAL_CACHE = frozenset(
+    {
+        "clip_text_model",
+        "siglip_text_model",
+        "albert",
+        "bert",
+        "camembert",
+        "deberta",
+        "deberta-v2",
+        "distilbert",
+        "electra",
+        "eurobert",
+        "modernbert",
+    }
+    | {"mpnet", "nomic_bert", "roberta", "roformer", "xlm", "xlm-roberta", "xlm-roberta-xl"}
+)
+"""Encoders: text models that keep nothing for a next token."""
+
+NOT_DESCRIBED: Mapping[str, str] = MappingProxyType(
+    {
+        "longcat_flash": "each of its layers holds two attentions",
+        "recurrent_gemma": "its recurrent blocks are of a kind that is not known",
+        "rwkv": "its state is of a kind that is not known",
+        "xlstm": "its state is of a kind that is not known",
+        "zaya": "its compressed convolutional attention is of a kind that is not known",
+    }
+)
+"""Families whose fields look like those of another: read by the rules here they would give a wrong size."""
+
+VISION_FIELDS = ("patch_size", "image_size", "num_channels")
+"""Fields of a vision tower, which has layers and heads too; beside a vocabulary they prove nothing."""
+
+AUDIO_FIELDS = ("num_mel_bins", "feat_extract_norm", "codebook_size", "sampling_rate")
+"""Fields of an audio tower. Speech models have a vocabulary, so it proves nothing."""
