@@ -55,7 +55,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def presets(folder: Path) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*.yaml")}
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")}
 
 
 def test_wheel_carries_the_presets_and_the_licence(wheel: Path) -> None:

@@ -1,10 +1,20 @@
-"""``hicache-bench presets``: what ships, and what one preset comes to."""
+"""``hicache-bench presets``: what ships, what one comes to, and files of one's own."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
-app = typer.Typer(help="List and show model presets.", no_args_is_help=True)
+from hicache_bench.cli.variant import takes_variant
+
+if TYPE_CHECKING:
+    from hicache_bench.workflows.variant import VariantOptions
+
+app = typer.Typer(help="List, show, check, compare and import model presets.", no_args_is_help=True)
+
+_NAME = "Name or alias of a preset, or a path to a .yaml file."
 
 
 @app.command("list")
@@ -13,28 +23,120 @@ def list_command(json: bool = typer.Option(False, "--json", help="Print JSON on 
     from dataclasses import asdict
 
     from hicache_bench.cli.terminal import print_json, print_result
-    from hicache_bench.config.load import list_presets
-    from hicache_bench.report.presets import render_list
+    from hicache_bench.config.catalogue import list_presets
 
     presets = list_presets()
     if json:
         print_json([asdict(preset) for preset in presets])
     else:
+        from hicache_bench.report.preset_list import render_list
+
         print_result(render_list(presets))
 
 
 @app.command("show")
+@takes_variant
 def show_command(
-    name: str = typer.Argument(help="Name or alias of a preset, or a path to a .yaml file."),
+    variant: VariantOptions,
+    name: str = typer.Argument(help=_NAME),
     json: bool = typer.Option(False, "--json", help="Print JSON on stdout."),
 ) -> None:
-    """Show a preset: layers, pools, bytes of a page, and the source of each dimension."""
+    """Show layers, pools, bytes and keys of a preset, and the source of each dimension."""
     from hicache_bench.cli.terminal import print_json, print_result
     from hicache_bench.config.load import load_model
-    from hicache_bench.report.presets import preset_as_dict, render_preset
+    from hicache_bench.workflows.footprint import count_bytes
+    from hicache_bench.workflows.variant import apply_options
 
-    preset = load_model(name)
+    counted = count_bytes(apply_options(load_model(name), variant))
     if json:
-        print_json(preset_as_dict(preset))
+        from hicache_bench.report.preset_data import preset_as_dict
+
+        print_json(preset_as_dict(counted))
     else:
-        print_result(render_preset(preset))
+        from hicache_bench.report.presets import render_preset
+
+        print_result(render_preset(counted))
+
+
+@app.command("check")
+def check_command(
+    files: Annotated[list[str], typer.Argument(help="Preset files; - reads one from standard input.")],
+    json: bool = typer.Option(False, "--json", help="Print JSON on stdout."),
+) -> None:
+    """Check preset files: fields, layers, pools under every profile, and a key for every object.
+
+    Every file is checked, whatever is wrong with the others. Exits 2 if one of them is bad.
+    """
+    from hicache_bench.cli.terminal import print_json, print_result
+    from hicache_bench.errors import ConfigError
+    from hicache_bench.report.preset_checks import checks_as_list, problem_text, render_checks
+    from hicache_bench.workflows.preset_check import check_files
+
+    checks = check_files(files)
+    good = [check for check in checks if not check.problems]
+    if json:
+        print_json(checks_as_list(checks))
+    elif good:
+        print_result(render_checks(good))
+    if len(good) < len(checks):
+        raise ConfigError(problem_text(checks))
+
+
+@app.command("diff")
+def diff_command(
+    first: str = typer.Argument(help=_NAME),
+    second: str = typer.Argument(help=_NAME),
+    json: bool = typer.Option(False, "--json", help="Print JSON on stdout."),
+) -> None:
+    """Show what differs between two presets: fields, layers, dimensions, pools, bytes."""
+    from dataclasses import asdict
+
+    from hicache_bench.cli.terminal import print_json, print_result
+    from hicache_bench.config.load import load_model
+    from hicache_bench.report.preset_diff import render_diff
+    from hicache_bench.workflows.preset_diff import diff_presets
+
+    presets = load_model(first), load_model(second)
+    differences = diff_presets(*presets)
+    names = [preset.name for preset in presets]
+    if json:
+        print_json({"presets": names, "differences": [asdict(difference) for difference in differences]})
+    else:
+        print_result(render_diff(names[0], names[1], differences))
+
+
+@app.command("import")
+def import_command(
+    source: str = typer.Argument(help="A config.json, a directory that has one, or - for standard input."),
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File to write; printed on stdout if not given.")
+    ] = None,
+    name: str | None = typer.Option(None, help="Name of the preset; what the config says if not given."),
+    force: bool = typer.Option(False, "--force", help="Replace the file if it exists."),
+) -> None:
+    """Make a preset of a model's config.json, as Hugging Face publishes it.
+
+    What was concluded rather than read is told on stderr, and noted in the file.
+    """
+    from hicache_bench.cli.terminal import print_note
+    from hicache_bench.workflows.preset_import import import_preset, write_file
+
+    imported = import_preset(source, name=name)
+    for note in imported.notes:
+        print_note(note if note.startswith("warning:") else f"note: {note}")
+    if out is None:
+        typer.echo(imported.text, nl=False)
+        return
+    write_file(imported.text, out, force=force)
+    spec = imported.preset.spec
+    typer.echo(
+        f"{out}: {spec.name}, {len(spec.layers)} layers of {spec.architecture}, digest {spec.digest[:16]}"
+    )
+
+
+@app.command("schema")
+def schema_command() -> None:
+    """Print the JSON Schema of preset files, which editors check and complete them with."""
+    from hicache_bench.config.json_schema import schema_text
+
+    typer.echo(schema_text(), nl=False)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hicache_bench.cli.variant import takes_variant
 
+if TYPE_CHECKING:
+    from hicache_bench.workflows.variant import VariantOptions
+
+
+@takes_variant
 def run_command(
+    variant: VariantOptions,
     preset: str = typer.Option(..., "--preset", help="Name or alias of a preset, or a path to a .yaml file."),
     tokens: str = typer.Option("8k", help="Prefix lengths, comma-separated: 8k,32k,1M (k = 1,024)."),
     save_policy: str = typer.Option(
@@ -25,8 +32,6 @@ def run_command(
         None,
         help="Memory to give to the Mooncake cluster, such as 8GiB. Joined clusters get none by default.",
     ),
-    key_scheme: str = typer.Option("namespaced", help="namespaced, or sglang (SGLang's own keys)."),
-    layout: str = typer.Option("page_first", help="Host layout: page_first, page_first_direct, page_head."),
     queries: int = typer.Option(
         0,
         min=0,
@@ -40,8 +45,8 @@ def run_command(
 ) -> None:
     """Save a prefix, restore it, and report what each policy costs.
 
-    The prefix is saved through the engine, forgotten, found, restored under the policies dense, hit_policy
-    and selective, and checked byte for byte. A record is written.
+    Every rank saves the prefix through the engine, forgets it, finds it, restores it under the policies
+    dense, hit_policy and selective, and checks it byte for byte. A record is written.
     """
     from hicache_bench.cli.terminal import print_json, print_note, print_result, progress
     from hicache_bench.config.load import load_model
@@ -50,18 +55,17 @@ def run_command(
     from hicache_bench.records.io import check_writable, write_record
     from hicache_bench.units import parse_size, parse_tokens
     from hicache_bench.workflows.environment import reduced_command
-    from hicache_bench.workflows.run import RunOptions, parse_layout, run
+    from hicache_bench.workflows.run import RunOptions, run
+    from hicache_bench.workflows.variant import apply_options
 
     options = RunOptions(
-        preset=load_model(preset),
+        variant=apply_options(load_model(preset), variant),
         token_lengths=tuple(parse_tokens(length) for length in tokens.split(",")),
         save_policy=SavePolicy.parse(save_policy),
         local_prefix_tokens=parse_tokens(local_prefix),
         store=store,
         master=master,
         segment_bytes=None if segment is None else parse_size(segment),
-        key_scheme=key_scheme,
-        layout=parse_layout(layout),
         num_queries=queries,
         repeat=repeat,
         memory_bytes=None if memory is None else parse_size(memory),

@@ -1,11 +1,12 @@
 """The format of preset files as a JSON Schema, for editors.
 
-It is generated from the models that presets are validated with. What a file writes otherwise than these hold it
-is put right here: dimensions and their source side by side, layers as text.
+It is generated from the models that presets are validated with. What a file writes otherwise than these hold
+it is put right here: dimensions and their source side by side, layers as text.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from hicache_bench.config.schema import ATTENTION_TYPES, MAX_DIMENSION, NO_ATTENTION, ModelPreset
@@ -21,11 +22,16 @@ _LAYER_TEXT = {
 }
 
 
+def schema_text() -> str:
+    """The schema as the text of ``presets/model.schema.json``."""
+    return json.dumps(preset_schema(), indent=2) + "\n"
+
+
 def preset_schema() -> dict[str, Any]:
     """The schema of a model preset, as plain data.
 
-    It says what a single field may hold. That layers and attentions fit together, and that the dimensions make a
-    pool, only ``presets check`` can tell.
+    It says what a single field may hold. That layers and attentions fit together, and that the dimensions
+    make a pool, only ``presets check`` can tell.
     """
     schema = ModelPreset.model_json_schema()
     definitions: dict[str, Any] = schema.pop("$defs")

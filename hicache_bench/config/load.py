@@ -6,13 +6,14 @@ from pathlib import Path
 
 from pydantic_core import ValidationError
 
-from hicache_bench.config.catalogue import aliased_files, shipped_files
-from hicache_bench.config.catalogue import list_presets as list_presets
+from hicache_bench.config.catalogue import aliased_files, list_presets, shipped_files
 from hicache_bench.config.document import Document, Mark, Problem, describe, read_document, shorten
 from hicache_bench.config.explain import add_layer_problems, add_schema_problems, config_error, suggest
 from hicache_bench.config.schema import ModelPreset
 from hicache_bench.errors import ConfigError, PresetNotFoundError
 from hicache_bench.models.engine_profile import pools_of
+
+__all__ = ["MAX_FILE_BYTES", "list_presets", "load_model", "parse_model"]
 
 MAX_FILE_BYTES = 1 << 20
 """A preset takes a few kB; what is larger is some other file."""

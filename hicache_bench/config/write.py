@@ -7,7 +7,6 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 from hicache_bench.config.document import read_document
 from hicache_bench.config.schema import NO_ATTENTION
@@ -17,16 +16,22 @@ LINE_WIDTH = 110
 _MAX_PERIOD = 64
 """Longest run of different layers that is looked for as a repeated group."""
 
-_Layer = tuple[str, ...]
-# YAML takes tabs and printable characters; everything else in a text is written as an escape.
-_NOT_PRINTABLE = re.compile("[^\x20-\x7e\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+Layer = tuple[str, ...]
+"""Names of the attentions of one layer."""
+
+# What YAML does not take as it is, and what it takes for the end of a line.
+_NOT_PRINTABLE = re.compile(
+    r"[^\x20-\x7e\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|[\u2028\u2029]"
+)
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+/ -]*")
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class RepeatedLayers:
+    """Layers that come ``repeat`` times, one after another."""
+
     repeat: int
-    of: tuple[_Layer, ...]
+    of: tuple[Layer, ...]
 
 
 def write_preset(
@@ -40,8 +45,8 @@ def write_preset(
 ) -> str:
     """The text of a preset file that describes ``spec``.
 
-    ``sources`` names where the dimensions of each attention come from, ``comments`` are lines for the head of the
-    file. Fields that have their default value are left out, layers that repeat are written once.
+    ``sources`` names where the dimensions of each attention come from, ``comments`` are lines for the head of
+    the file. Fields that have their default value are left out, layers that repeat are written once.
     """
     lines = [f"# {line}".rstrip() for text in comments for line in _wrapped(text, LINE_WIDTH - 2)]
     lines += ["schema: 1", f"name: {spec.name}"]
@@ -81,36 +86,37 @@ def _dimensions(attention: Attention) -> Iterator[str]:
                 yield "    extra:"
             for tensor in value:
                 shape = ", ".join(map(str, tensor.shape))
-                yield f"      - {{name: {_scalar(tensor.name)}, shape: [{shape}], dtype: {tensor.dtype}}}"
+                name, dtype = _scalar(tensor.name), _scalar(tensor.dtype)
+                yield f"      - {{name: {name}, shape: [{shape}], dtype: {dtype}}}"
         elif value is not None:
             yield f"    {field.name}: {value}"
 
 
-def _layers(layers: Sequence[_Layer]) -> Iterator[str]:
-    for entry in _grouped(layers):
-        if isinstance(entry, _Group):
+def _layers(layers: Sequence[Layer]) -> Iterator[str]:
+    for entry in group_layers(layers):
+        if isinstance(entry, RepeatedLayers):
             yield f"  - repeat: {entry.repeat}"
-            of = f"of: [{', '.join(map(_layer, entry.of))}]"
-            indents = {"initial_indent": "    ", "subsequent_indent": "      "}
-            yield from textwrap.wrap(of, LINE_WIDTH, **indents, break_long_words=False, break_on_hyphens=False)  # type: ignore[arg-type]
+            first, *rest = _filled(f"of: [{', '.join(map(_layer, entry.of))}]".split(" "), LINE_WIDTH - 6)
+            yield f"    {first}"
+            yield from (f"      {line}" for line in rest)
         else:
             yield f"  - {_layer(entry)}"
 
 
-def _grouped(layers: Sequence[_Layer]) -> Iterator[_Layer | _Group]:
-    """Layers in order, with every repetition that saves lines as a group; the shortest period wins a tie."""
+def group_layers(layers: Sequence[Layer]) -> Iterator[Layer | RepeatedLayers]:
+    """``layers`` with every repetition that saves layers as a group."""
     start = 0
     while start < len(layers):
-        best = _Group(1, (layers[start],))
+        best = RepeatedLayers(1, (layers[start],))
         for period in range(1, min(_MAX_PERIOD, (len(layers) - start) // 2) + 1):
             repeat = _repeats(layers, start, period)
             if repeat > 1 and (repeat - 1) * period > (best.repeat - 1) * len(best.of):
-                best = _Group(repeat, tuple(layers[start : start + period]))
+                best = RepeatedLayers(repeat, tuple(layers[start : start + period]))
         yield best if best.repeat > 1 else best.of[0]
         start += best.repeat * len(best.of)
 
 
-def _repeats(layers: Sequence[_Layer], start: int, period: int) -> int:
+def _repeats(layers: Sequence[Layer], start: int, period: int) -> int:
     """How often the ``period`` layers at ``start`` come one after another."""
     end = start + period
     while end < len(layers) and layers[end] == layers[end - period]:
@@ -118,7 +124,7 @@ def _repeats(layers: Sequence[_Layer], start: int, period: int) -> int:
     return (end - start) // period
 
 
-def _layer(names: _Layer) -> str:
+def _layer(names: Layer) -> str:
     return _scalar(" + ".join(names)) if names else NO_ATTENTION
 
 
@@ -126,13 +132,16 @@ def _text(field: str, value: str, indent: str) -> list[str]:
     """A line of text; folded below its field where it is long."""
     line = f"{indent}{field}: {_scalar(value)}"
     folds = value.split(" ")
-    if len(line) <= LINE_WIDTH or not all(folds) or _NOT_PRINTABLE.search(value) or value[0] in "\xa0\t":
+    if len(line) <= LINE_WIDTH or not all(folds) or _NOT_PRINTABLE.search(value):
         return [line]
-    return [f"{indent}{field}: >-", *(f"{indent}  {part}" for part in _filled(folds, LINE_WIDTH - len(indent) - 2))]
+    return [
+        f"{indent}{field}: >-",
+        *(f"{indent}  {part}" for part in _filled(folds, LINE_WIDTH - len(indent) - 2)),
+    ]
 
 
 def _filled(words: Sequence[str], width: int) -> Iterator[str]:
-    """Words joined by single spaces to lines of ``width``; only these spaces are broken at, as YAML joins them."""
+    """Words on lines of ``width``: broken only where one space stood, which is how YAML joins them."""
     line = words[0]
     for word in words[1:]:
         if len(line) + 1 + len(word) > width:

@@ -128,63 +128,28 @@ class HybridKVController:
 
     def lookup(self, prefix: Prefix) -> Lookup:
         """Ask the store for every object of the prefix."""
-        started = self._clock()
-        spans: list[tuple[KVPoolDescriptor, int, int]] = []
-        keys: list[str] = []
-        for pool in self.pools:
-            pool_keys = self._keys.asked(pool, prefix)
-            spans.append((pool, len(keys), len(pool_keys)))
-            keys += pool_keys
-        results: list[KeyResult] = []
-        starts = range(0, len(keys), LOOKUP_KEYS_PER_CALL)
-        for start in starts:
-            results += self._store.batch_exists(keys[start : start + LOOKUP_KEYS_PER_CALL])
-        presence = {}
-        for pool, start, count in spans:
-            units = num_units(pool, prefix.num_pages)
-            keys_per_unit = self._keys.per_unit(pool)
-            present = np.ones(units, dtype=np.bool_)
-            present[units - count // keys_per_unit :] = arrived_units(
-                results[start : start + count], keys_per_unit
-            )
-            presence[pool.name] = present
-        return Lookup(
-            prefix=prefix,
-            presence=presence,
-            keys_asked=len(keys),
-            calls=len(starts),
-            errors=len(results) - results.count(OK) - results.count(MISS),
-            seconds=self._clock() - started,
-            diagnostics=("chain_anchor_mismatch",) if prefix.first_page and prefix.parent is None else (),
-        )
+        return look_up_prefix(self.pools, self._keys, self._store, prefix, clock=self._clock)
 
     def resolve(self, lookup: Lookup, policy: TransferPolicy, *, local_tokens: int = 0) -> Resolution:
         """The endpoint that the prompt may use under ``policy``; its first ``local_tokens`` are there."""
-        prefix = lookup.prefix
-        return resolve(
-            self.pools,
-            lookup.presence,
-            policy,
-            prefix.num_pages,
-            matchable=min(prefix.num_pages, matchable_pages(prefix.prompt_tokens, prefix.page_tokens)),
-            local_tokens=local_tokens,
-        )
+        return resolve_lookup(self.pools, lookup, policy, local_tokens=local_tokens)
 
     def plan(
         self,
         lookup: Lookup,
         policy: TransferPolicy,
         *,
+        resolution: Resolution | None = None,
         local_tokens: int = 0,
         host_capacity_pages: int | None = None,
         threshold_tokens: int = 0,
     ) -> TransferPlan:
-        """What to read for the endpoint that ``lookup`` allows."""
+        """What to read for the endpoint that ``lookup`` allows, or that ``resolution`` of all ranks does."""
         local_tokens = max(local_tokens, lookup.prefix.first_page * lookup.prefix.page_tokens)
         return build_plan(
             self.pools,
             lookup.presence,
-            self.resolve(lookup, policy, local_tokens=local_tokens),
+            resolution or self.resolve(lookup, policy, local_tokens=local_tokens),
             policy,
             local_tokens=local_tokens,
             host_capacity_pages=host_capacity_pages,
@@ -302,6 +267,61 @@ class HybridKVController:
             missed=replace(missed, units=not_failed.units - read.units),
             failed=planned - not_failed,
         )
+
+
+def look_up_prefix(
+    pools: Iterable[KVPoolDescriptor],
+    keys: PrefixKeys,
+    store: KVStoreBackend,
+    prefix: Prefix,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Lookup:
+    """Ask the store for every object of the prefix; no host pool is needed for that."""
+    started = clock()
+    spans: list[tuple[KVPoolDescriptor, int, int]] = []
+    asked: list[str] = []
+    for pool in pools:
+        pool_keys = keys.asked(pool, prefix)
+        spans.append((pool, len(asked), len(pool_keys)))
+        asked += pool_keys
+    results: list[KeyResult] = []
+    starts = range(0, len(asked), LOOKUP_KEYS_PER_CALL)
+    for start in starts:
+        results += store.batch_exists(asked[start : start + LOOKUP_KEYS_PER_CALL])
+    presence = {}
+    for pool, start, count in spans:
+        units = num_units(pool, prefix.num_pages)
+        keys_per_unit = keys.per_unit(pool)
+        present = np.ones(units, dtype=np.bool_)
+        present[units - count // keys_per_unit :] = arrived_units(
+            results[start : start + count], keys_per_unit
+        )
+        presence[pool.name] = present
+    return Lookup(
+        prefix=prefix,
+        presence=presence,
+        keys_asked=len(asked),
+        calls=len(starts),
+        errors=len(results) - results.count(OK) - results.count(MISS),
+        seconds=clock() - started,
+        diagnostics=("chain_anchor_mismatch",) if prefix.first_page and prefix.parent is None else (),
+    )
+
+
+def resolve_lookup(
+    pools: Iterable[KVPoolDescriptor], lookup: Lookup, policy: TransferPolicy, *, local_tokens: int = 0
+) -> Resolution:
+    """The endpoint that one rank's ``pools`` allow under ``policy``; the first ``local_tokens`` are there."""
+    prefix = lookup.prefix
+    return resolve(
+        pools,
+        lookup.presence,
+        policy,
+        prefix.num_pages,
+        matchable=min(prefix.num_pages, matchable_pages(prefix.prompt_tokens, prefix.page_tokens)),
+        local_tokens=local_tokens,
+    )
 
 
 def remove_prefix(

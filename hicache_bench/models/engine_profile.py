@@ -68,9 +68,24 @@ def pools_of(
     # The draft runs behind the last stage.
     if deployment.with_draft and builder.rank.pp_rank == deployment.pp_size - 1:
         pools += _draft_pools(builder)
+    if deployment.dcp_size > 1:
+        _check_dcp(spec, pools)
     if profile == SGLANG:
         check_sglang(spec, deployment, pools)
     return pools
+
+
+def _check_dcp(spec: ModelSpec, pools: Sequence[KVPoolDescriptor]) -> None:
+    """Decode-context ranks share out MLA rows; how they would hold anything else is not known.
+
+    Source: SGLang 0.5.23 ``managers/cache_controller.py``, which takes an MLA pool and KDA states alone.
+    """
+    for pool in pools:
+        if pool.attention not in (AttentionType.MLA, AttentionType.RECURRENT) or not pool.constrains:
+            raise ConfigError(
+                f"model {spec.name!r}: decode-context parallelism stores MLA rows and recurrent states alone, "
+                f"not pool {pool.name!r}; use --dcp 1"
+            )
 
 
 def cluster_pools(

@@ -8,7 +8,7 @@ from hicache_bench.errors import ConfigError
 from hicache_bench.models.deployment import Deployment
 from hicache_bench.models.spec import ModelSpec
 from hicache_bench.pools.descriptor import KVPoolDescriptor
-from hicache_bench.pools.names import AttentionType, Layout, PoolName
+from hicache_bench.pools.names import AttentionType, Layout
 
 HYBRID_SWA_ARCHITECTURES = frozenset(
     {
@@ -67,8 +67,8 @@ def check_sglang(spec: ModelSpec, deployment: Deployment, pools: Sequence[KVPool
     """Refuse what SGLang 0.5.23 refuses at start, with its reason.
 
     Raises:
-        ConfigError: a host layout that a pool's class does not have; decode-context parallelism beyond MLA;
-            MiniMax-M3 over pipeline stages; context-parallel shards.
+        ConfigError: a host layout that a pool's class does not have; MiniMax-M3 over pipeline stages;
+            context-parallel shards.
     """
     for pool in pools:
         _check_layout(spec, deployment, pool)
@@ -77,8 +77,8 @@ def check_sglang(spec: ModelSpec, deployment: Deployment, pools: Sequence[KVPool
             f"model {spec.name!r}: SGLang 0.5.23 has no host pool whose tokens context-parallel ranks share "
             "out; use --cp N:replicated, --dcp, or --profile by_kind"
         )
-    if deployment.dcp_size > 1:
-        _check_dcp(spec, deployment, pools)
+    if deployment.dcp_size > 1 and deployment.layout not in _DCP_LAYOUTS:
+        raise ConfigError(f"--dcp needs one of the layouts {', '.join(map(str, _DCP_LAYOUTS))}")
     if deployment.pp_size > 1 and spec.architecture.startswith("MiniMaxM3"):
         raise ConfigError(
             f"model {spec.name!r}: SGLang 0.5.23 serves MiniMax-M3 on one pipeline stage; use --pp 1"
@@ -105,19 +105,3 @@ def _check_layout(spec: ModelSpec, deployment: Deployment, pool: KVPoolDescripto
             f"--tp-lcm needs the head-outer layout, in which whole heads are contiguous; use --layout "
             f"{Layout.PAGE_HEAD} instead of {layout}"
         )
-
-
-def _check_dcp(spec: ModelSpec, deployment: Deployment, pools: Sequence[KVPoolDescriptor]) -> None:
-    others = [
-        pool.name
-        for pool in pools
-        if not (pool.name == PoolName.KV.value and pool.attention is AttentionType.MLA)
-        and pool.attention is not AttentionType.RECURRENT
-    ]
-    if others:
-        raise ConfigError(
-            f"model {spec.name!r}: SGLang 0.5.23 stores MLA rows and recurrent states alone under "
-            f"decode-context parallelism, not pool {others[0]!r}; use --dcp 1"
-        )
-    if deployment.layout not in _DCP_LAYOUTS:
-        raise ConfigError(f"--dcp needs one of the layouts {', '.join(map(str, _DCP_LAYOUTS))}")

@@ -142,10 +142,10 @@ def resolve_ranks(resolutions: Sequence[Resolution]) -> Resolution:
     legal = reduce(np.logical_and, (resolution.legal for resolution in resolutions))
     matchable = min(resolution.matchable for resolution in resolutions)
     limited = {name for resolution in resolutions for name in resolution.limited_by}
-    best = {
-        name: min(resolution.best_pages[name] for resolution in resolutions if name in resolution.best_pages)
-        for name in resolutions[0].best_pages
-    }
+    best: dict[str, int] = {}
+    for resolution in resolutions:
+        for name, pages in resolution.best_pages.items():
+            best[name] = min(best.get(name, pages), pages)
     return Resolution(
         hit_pages=_largest(legal[: matchable + 1]),
         legal=legal,

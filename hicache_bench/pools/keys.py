@@ -8,6 +8,7 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -43,18 +44,42 @@ def namespace_seed(adapter: str | None, salt: str | None) -> str | None:
     return digest.hexdigest()
 
 
-def page_hashes(tokens: npt.NDArray[np.uint32], page_tokens: int, *, parent: str | None = None) -> list[str]:
-    """Hash every whole page of ``tokens``: ``sha256(previous digest ‖ tokens as uint32 little-endian)``, hex.
+class KeyUnit(str, Enum):
+    """What a page of a hash chain counts: tokens, or pairs of neighbours (SGLang's tree under EAGLE)."""
+
+    TOKEN = "token"  # noqa: S105 -- of text, not of access
+    BIGRAM = "bigram"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+def page_hashes(
+    tokens: npt.NDArray[np.uint32],
+    page_tokens: int,
+    *,
+    parent: str | None = None,
+    key_unit: KeyUnit = KeyUnit.TOKEN,
+) -> list[str]:
+    """Hash every whole page of ``tokens``: ``sha256(previous digest ‖ units as uint32 little-endian)``, hex.
 
     ``parent`` is the hash of the page before the first one, or a :func:`namespace_seed`. A chain that
     continues at page ``n`` without its parent has other hashes than the one that was written.
+
+    A bigram enters as its two tokens, so that N tokens have N - 1 units, and ``(N - 1) // page_tokens`` whole
+    pages. Source: SGLang 0.5.23 ``mem_cache/cpp_utils/hash_binding.cpp``.
     """
-    whole_pages = tokens[: len(tokens) // page_tokens * page_tokens]
-    data = whole_pages.astype("<u4", copy=False).tobytes()
+    words = tokens.astype("<u4", copy=False)
+    unit_bytes = 4
+    if key_unit is KeyUnit.BIGRAM:
+        words = words.repeat(2)[1:-1]  # a, b, c: (a, b), (b, c)
+        unit_bytes = 8
+    page_bytes = page_tokens * unit_bytes
+    data = words.tobytes()
     digest = bytes.fromhex(parent) if parent is not None else b""
     hashes: list[str] = []
     sha256 = hashlib.sha256
-    for (page,) in struct.iter_unpack(f"{page_tokens * 4}s", data):
+    for (page,) in struct.iter_unpack(f"{page_bytes}s", data[: len(data) // page_bytes * page_bytes]):
         digest = sha256(digest + page).digest()
         hashes.append(digest.hex())
     return hashes

@@ -5,7 +5,7 @@ Format history, newest first. The field order is the order on disk.
 =======  ==========  =============================================================
 version  date        change
 =======  ==========  =============================================================
-1        2026-11-29  first: ``run``
+1        2026-11-29  first: ``run``, over every rank of a deployment
 =======  ==========  =============================================================
 """
 
@@ -53,7 +53,10 @@ class Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolRecord:
-    """A pool of the resolved preset; ``selected_by`` names the index that may choose its blocks."""
+    """A pool as ``ranks`` have it alike; ``selected_by`` names the index that may choose its blocks.
+
+    A unit has ``unit_objects`` on one rank: more than one of a name where the heads are cut into several.
+    """
 
     name: str
     attention: str
@@ -64,15 +67,35 @@ class PoolRecord:
     sharding: str
     unit_pages: int
     unit_bytes: int
+    unit_objects: int
     object_bytes: Mapping[str, int]
     window_tokens: int | None
     engine_window_tokens: int | None
     selected_by: str | None
+    ranks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingRecord:
+    """How the ranks of a cluster share the pool of one name, over all pipeline stages.
+
+    ``ranks`` hold it as ``shards`` sets of objects, each stored once. ``copies`` are the bytes stored over
+    those of the pool without parallel ranks: above 1 where fewer ``kv_heads`` than ranks are replicated.
+    """
+
+    pool: str
+    ranks: int
+    shards: int
+    copies: float
+    kv_heads: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedPool:
-    """What a save wrote of one pool; ``existing`` objects were there before and were not written."""
+    """What a save wrote of one pool; ``existing`` objects were there before and were not written.
+
+    They were written by a rank before this one, or by an earlier run.
+    """
 
     pool: str
     written: Amount
@@ -100,7 +123,7 @@ class PoolAccount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyResult:
-    """One policy's restore of one length.
+    """One policy's restore of one length on one rank.
 
     ``seconds`` are raw samples, empty where nothing was moved; ``selection_seconds``, which they leave out,
     are those that scoring an index took here.
@@ -121,10 +144,34 @@ class PolicyResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyTotal:
+    """One policy over all ranks: they restore one endpoint, and ``read`` is their sum."""
+
+    policy: str
+    hit_tokens: int
+    used_tokens: int
+    read: Amount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankResult:
+    """One rank's save, lookup and restores. Seconds are None where nothing was moved."""
+
+    rank: str
+    saved: tuple[SavedPool, ...]
+    save_seconds: float | None
+    lookup_seconds: float | None
+    lookup_keys: int
+    lookup_calls: int
+    policies: tuple[PolicyResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LengthResult:
     """Everything about one prefix length.
 
     ``evidence`` says whether its bytes were moved or counted, ``evidence_reason`` why they were not moved.
+    ``stored`` and ``policies`` are those of the cluster: what ranks share is stored once, and read by each.
     """
 
     tokens: int
@@ -134,22 +181,21 @@ class LengthResult:
     store: str
     store_settings: Mapping[str, str | int | float]
     memory_bytes: int
-    saved: tuple[SavedPool, ...]
-    save_seconds: float | None
-    lookup_seconds: float | None
-    lookup_keys: int
-    lookup_calls: int
     stored: Amount
-    policies: tuple[PolicyResult, ...]
+    policies: tuple[PolicyTotal, ...]
+    ranks: tuple[RankResult, ...]
     checks: tuple[Check, ...]
     warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """One ``run``. Holds no host name, user name or absolute path.
+    """One ``run``. Holds no host name, user name, absolute path or salt.
 
-    ``store`` is the one asked for; a length that was counted instead of moved names its own.
+    ``store`` is the one asked for; a length that was counted instead of moved names its own. ``adapter`` and
+    ``salt`` are 16 hex digits of their sha256: enough to tell two apart. ``deployment`` has
+    the sizes of the parallel groups, the host layout and whether draft layers are served. ``model_name`` and
+    ``extra_backend_tag`` are parts of SGLang's keys.
     """
 
     schema_version: int
@@ -163,14 +209,20 @@ class RunRecord:
     preset: Mapping[str, Any]
     preset_digest: str
     profile: str
+    deployment: Mapping[str, int | str | None]
     key_scheme: str
     namespace: str | None
+    model_name: str | None
+    extra_backend_tag: str | None
+    adapter: str | None
+    salt: str | None
     token_seed: int
     save_policy: str
     local_prefix_tokens: int
     queries: int
     store: str
     pools: tuple[PoolRecord, ...]
+    sharing: tuple[SharingRecord, ...]
     results: tuple[LengthResult, ...]
 
     @property

@@ -11,7 +11,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hicache_bench.records.schema import Amount, Evidence, LengthResult, PolicyResult, PoolAccount, RunRecord
+from hicache_bench.records.schema import (
+    Amount,
+    Evidence,
+    LengthResult,
+    PolicyResult,
+    PoolAccount,
+    RankResult,
+    RunRecord,
+    SharingRecord,
+)
 from hicache_bench.units import format_seconds, format_size, format_tokens
 
 _POOL_WIDTH = 22
@@ -30,21 +39,56 @@ def render_run(record: RunRecord) -> RenderableType:
 
 
 def _heading(record: RunRecord) -> Text:
-    logical = [pool.name for pool in record.pools if pool.decision == "skip"]
-    stored = len(record.pools) - len(logical)
-    page_tokens = record.preset["page_tokens"]
+    pools = {pool.name: pool for pool in record.pools}
+    logical = [pool.name for pool in pools.values() if pool.decision == "skip"]
+    stored = len(pools) - len(logical)
+    page_tokens = record.preset["page_tokens"] * record.deployment["dcp"]
     lines = [
         f"{record.preset['name']}: profile {record.profile}, pages of {page_tokens} tokens, {stored} pools",
         f"store {record.store}, keys {record.key_scheme}, saved {record.save_policy}",
     ]
     if logical:
         lines.append(f"logical anchor {', '.join(logical)}: no buffer, no key, 0 bytes")
+    if _num_ranks(record) > 1:
+        lines += [_groups(record), *map(_shared, record.sharing)]
     if record.local_prefix_tokens:
         lines.append(
             f"local prefix of {format_tokens(record.local_prefix_tokens)} tokens: what lies wholly in it "
             "is not read"
         )
     return Text("\n".join(lines))
+
+
+def _num_ranks(record: RunRecord) -> int:
+    return len(record.results[0].ranks)
+
+
+def _groups(record: RunRecord) -> str:
+    """``16 ranks: TP 8, PP 2``."""
+    deployment = record.deployment
+    context = "CP sharded" if deployment["cp_sharded"] else "CP replicated"
+    sizes = {
+        "TP": deployment["tp"], "PP": deployment["pp"], context: deployment["cp"], "DCP": deployment["dcp"]
+    }  # fmt: skip
+    groups = ", ".join(f"{name} {size}" for name, size in sizes.items() if size != 1)
+    return f"{_num_ranks(record)} ranks: {groups}; here one works after the other"
+
+
+def _shared(sharing: SharingRecord) -> str:
+    """How often the store holds a pool, and why."""
+    if sharing.copies <= 1:
+        times = "stored once"
+    elif sharing.kv_heads is not None:
+        times = f"{sharing.kv_heads} KV heads, so stored {sharing.copies:g} times"
+    else:
+        times = f"padded to {sharing.copies:g} times the bytes of one rank"
+    return (
+        f"{sharing.pool}: {_counted(sharing.shards, 'shard')} on {_counted(sharing.ranks, 'rank')}; {times}"
+    )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _length(result: LengthResult) -> Iterator[RenderableType]:
@@ -54,9 +98,33 @@ def _length(result: LengthResult) -> Iterator[RenderableType]:
     yield Text(title + (f" ({result.evidence_reason})" if result.evidence_reason else ""), style="bold")
     for warning in result.warnings:
         yield Text(f"warning: {warning}", style="yellow")
-    for policies in _grouped(
-        result.policies, lambda policy: (policy.used_tokens, policy.pools, policy.notes)
-    ):
+    for ranks in _alike(result.ranks):
+        if len(result.ranks) > 1:
+            others = f", and {_counted(len(ranks) - 1, 'rank')} like it" if len(ranks) > 1 else ""
+            yield Text(f"\nrank {ranks[0].rank}{others}")
+        yield from _accounts(ranks[0], tag)
+    yield Text(f"\n{'policies' if len(result.ranks) == 1 else 'ranks and cluster'} compared {tag}")
+    yield _policies(result)
+    yield Text(_endpoints(result.ranks[0]))
+    yield Text(_timing(result))
+
+
+def _alike(ranks: Sequence[RankResult]) -> list[list[RankResult]]:
+    """Ranks whose tables would be the same, such as those of one pipeline stage."""
+    groups: list[tuple[object, list[RankResult]]] = []
+    for rank in ranks:
+        shown = [(policy.used_tokens, policy.pools, policy.notes) for policy in rank.policies]
+        group = next((members for found, members in groups if found == shown), None)
+        if group is None:
+            groups.append((shown, [rank]))
+        else:
+            group.append(rank)
+    return [members for _, members in groups]
+
+
+def _accounts(rank: RankResult, tag: str) -> Iterator[RenderableType]:
+    """One rank, pool by pool; policies that agree share a table."""
+    for policies in _grouped(rank.policies, lambda policy: (policy.used_tokens, policy.pools, policy.notes)):
         agree = " (they agree)" if len(policies) > 1 else ""
         yield Text(f"\n{_names(policies)}{agree}, pool by pool {tag}")
         yield _pools(policies[0])
@@ -65,10 +133,6 @@ def _length(result: LengthResult) -> Iterator[RenderableType]:
         if any(policies[0].selection_seconds):
             taken = format_seconds(median(policies[0].selection_seconds))
             yield Text(f"note: scoring the index took {taken} here, which the time below leaves out")
-    yield Text(f"\npolicies compared {tag}")
-    yield _policies(result)
-    yield Text(_endpoints(result))
-    yield Text(_timing(result))
 
 
 def _grouped(
@@ -140,37 +204,44 @@ def _why(account: PoolAccount) -> str:
 
 
 def _policies(result: LengthResult) -> Table:
+    """What each policy reads: on one rank, or on each and on all of them."""
+    alone = len(result.ranks) == 1
     table = _table(
         "policy",
-        "bytes read",
+        *(["bytes read"] if alone else ["bytes read\nby a rank", "bytes read\nby all ranks"]),
         "vs\ndense",
         "vs\nhit_policy",
-        "headroom over\ndense / hit_policy",
-        "time",
-        "GB/s",
+        *(["headroom over\ndense / hit_policy", "time", "GB/s"] if alone else ["time of the\nslowest rank"]),
         left=("policy",),
     )
-    dense, hit, _ = result.policies
-    for policy in result.policies:
-        seconds = median(policy.seconds) if policy.seconds else None
-        table.add_row(
-            policy.policy,
-            f"{policy.read.num_bytes:,}",
-            _change(policy.read.num_bytes, dense.read.num_bytes),
-            _change(policy.read.num_bytes, hit.read.num_bytes),
-            " / ".join(_headroom(other.read.num_bytes, policy.read.num_bytes) for other in (dense, hit)),
-            format_seconds(seconds) if seconds else "-",
-            f"{policy.read.num_bytes / seconds / 1e9:.2f}" if seconds else "-",
-        )
+    dense, hit, _ = (policy.read.num_bytes for policy in result.policies)
+    for index, policy in enumerate(result.policies):
+        ranks = [rank.policies[index] for rank in result.ranks]
+        seconds = max((median(rank.seconds) for rank in ranks if rank.seconds), default=None)
+        read = policy.read.num_bytes
+        cells = [policy.policy, f"{read:,}", _change(read, dense), _change(read, hit)]
+        if alone:
+            cells.append(" / ".join(_headroom(other, read) for other in (dense, hit)))
+        else:
+            cells.insert(1, _span([rank.read.num_bytes for rank in ranks]))
+        cells.append(format_seconds(seconds) if seconds else "-")
+        if alone:
+            cells.append(f"{read / seconds / 1e9:.2f}" if seconds else "-")
+        table.add_row(*cells)
     return table
 
 
-def _endpoints(result: LengthResult) -> str:
+def _span(figures: Sequence[int]) -> str:
+    low, high = min(figures), max(figures)
+    return f"{low:,}" if low == high else f"{low:,}\nto {high:,}"
+
+
+def _endpoints(rank: RankResult) -> str:
     """Where each policy resumes; one line where they agree and nothing was lost."""
     lines = []
-    for policies in _grouped(result.policies, lambda policy: (policy.hit_tokens, policy.used_tokens)):
+    for policies in _grouped(rank.policies, lambda policy: (policy.hit_tokens, policy.used_tokens)):
         policy = policies[0]
-        names = "all policies" if len(policies) == len(result.policies) else _names(policies)
+        names = "all policies" if len(policies) == len(rank.policies) else _names(policies)
         line = f"{names}: hit {policy.hit_tokens:,}, used {policy.used_tokens:,} tokens"
         for reason, tokens in policy.unused_tokens.items():
             line += f"; {tokens:,} unused ({reason.replace('_', ' ')})"
@@ -188,15 +259,19 @@ def _headroom(baseline: int, num_bytes: int) -> str:
 
 
 def _timing(result: LengthResult) -> str:
+    over = "" if len(result.ranks) == 1 else f" over {len(result.ranks)} ranks"
     stored = f"[{result.evidence}] stored {result.stored.num_bytes:,} B in {result.stored.objects:,} objects"
-    if result.save_seconds is None or result.lookup_seconds is None:
-        return f"{stored}; lookup asks {result.lookup_keys:,} keys"
-    samples = len(result.policies[0].seconds)
+    keys = sum(rank.lookup_keys for rank in result.ranks)
+    save = [rank.save_seconds for rank in result.ranks if rank.save_seconds is not None]
+    lookup = [rank.lookup_seconds for rank in result.ranks if rank.lookup_seconds is not None]
+    if not save:
+        return f"{stored}; lookup asks {keys:,} keys{over}"
+    samples = len(result.ranks[0].policies[0].seconds)
     return (
-        f"{stored}; save {format_seconds(result.save_seconds)}\n"
-        f"[{result.evidence}] lookup of {result.lookup_keys:,} keys {format_seconds(result.lookup_seconds)}; "
-        f"time is the median of {samples} restores\n"
-        "headroom = bytes of that policy / bytes read"
+        f"{stored}; save {format_seconds(sum(save))}{over}\n"
+        f"[{result.evidence}] lookup of {keys:,} keys {format_seconds(sum(lookup))}{over}; "
+        f"time is the median of {samples} restores"
+        + ("" if over else "\nheadroom = bytes of that policy / bytes read")
     )
 
 
@@ -220,7 +295,9 @@ def _summary(results: Sequence[LengthResult]) -> Group:
             f"{selective:,}",
             _change(selective, dense),
         )
-    return Group(Text("\nall lengths", style="bold"), table)
+    ranks = len(results[0].ranks)
+    title = "\nall lengths" + (f", bytes read by all {ranks} ranks" if ranks > 1 else "")
+    return Group(Text(title, style="bold"), table)
 
 
 def _needs_everything(policy: PolicyResult) -> bool:
@@ -229,9 +306,10 @@ def _needs_everything(policy: PolicyResult) -> bool:
 
 def _conclusions(record: RunRecord) -> Iterator[str]:
     yield ""
-    if all(_needs_everything(policy) for result in record.results for policy in result.policies):
+    policies = [policy for result in record.results for rank in result.ranks for policy in rank.policies]
+    if all(map(_needs_everything, policies)):
         yield "The saving is zero: every policy reads every byte, since each page of each pool is needed."
-    indexed = [pool.name for pool in record.pools if pool.selected_by]
+    indexed = dict.fromkeys(pool.name for pool in record.pools if pool.selected_by)
     if indexed and not record.queries:
         names = ", ".join(indexed)
         yield f"An index could select blocks of {names}: --queries N reads those of N queries only."

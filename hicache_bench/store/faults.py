@@ -38,6 +38,10 @@ class Fault:
         """What the destination holds in the end, where it should hold ``content``."""
         return content
 
+    def listed(self, operation: Operation, call: int, results: list[KeyResult]) -> list[KeyResult]:
+        """The list that a call returns, where it should return ``results``."""
+        return results
+
 
 @dataclass(frozen=True, slots=True)
 class FailCalls(Fault):
@@ -127,6 +131,20 @@ class ShortGet(Fault):
         return content[:num_arrived] + bytes(byte ^ 0xFF for byte in content[num_arrived:])
 
 
+@dataclass(frozen=True, slots=True)
+class WrongLength(Fault):
+    """The lists of the given calls are ``num_extra`` results too long, or too short where it is negative."""
+
+    operation: Operation
+    calls: frozenset[int]
+    num_extra: int
+
+    def listed(self, operation: Operation, call: int, results: list[KeyResult]) -> list[KeyResult]:
+        if operation is not self.operation or call not in self.calls:
+            return results
+        return results[: max(0, len(results) + self.num_extra)] + [OK] * self.num_extra
+
+
 def exists_lies(*keys: str) -> FailKeys:
     """Look-ups promise these keys, whether they are there or not."""
     return FailKeys(Operation.EXISTS, frozenset(keys), OK)
@@ -141,19 +159,25 @@ class FaultyStore(StoreWrapper):
 
     def __init__(self, inner: KVStoreBackend, faults: Sequence[Fault], *, seed: int = 0) -> None:
         super().__init__(inner)
+        self.arm(faults, seed=seed)
+
+    def arm(self, faults: Sequence[Fault], *, seed: int = 0) -> None:
+        """Break by these rules from now on; calls are numbered from 1 again."""
         self._faults = tuple(faults)
         self._chance = random.Random(seed)  # noqa: S311 -- faults must repeat, not surprise
         self._num_calls = dict.fromkeys(Operation, 0)
 
     def batch_exists(self, keys: Sequence[str]) -> list[KeyResult]:
         answers, passed = self._answers(Operation.EXISTS, keys)
-        return _merge(answers, passed, super().batch_exists([keys[index] for index in passed]))
+        results = super().batch_exists([keys[index] for index in passed])
+        return self._listed(Operation.EXISTS, _merge(answers, passed, results))
 
     def batch_put_from(self, keys: Sequence[str], addresses: Buffers, sizes: Buffers) -> list[KeyResult]:
         batch = ObjectBatch.of(keys, addresses, sizes)
         answers, passed = self._answers(Operation.PUT, keys)
         rest = batch.pick(passed)
-        return _merge(answers, passed, super().batch_put_from(rest.keys, rest.addresses, rest.sizes))
+        results = super().batch_put_from(rest.keys, rest.addresses, rest.sizes)
+        return self._listed(Operation.PUT, _merge(answers, passed, results))
 
     def batch_get_into(self, keys: Sequence[str], addresses: Buffers, sizes: Buffers) -> list[KeyResult]:
         batch = ObjectBatch.of(keys, addresses, sizes)
@@ -166,7 +190,7 @@ class FaultyStore(StoreWrapper):
         results = super().batch_get_into(rest.keys, rest.addresses, rest.sizes)
         if self.capabilities.moves_bytes:
             self._spoil(rest, results, call)
-        return _merge(answers, passed, results)
+        return self._listed(Operation.GET, _merge(answers, passed, results))
 
     def _answers(self, operation: Operation, keys: Sequence[str]) -> tuple[list[KeyResult | None], list[int]]:
         """The rules' answers, and the positions of the keys that they let through."""
@@ -174,6 +198,11 @@ class FaultyStore(StoreWrapper):
         call = self._num_calls[operation]
         answers = [self._answer(operation, call, key) for key in keys]
         return answers, [index for index, answer in enumerate(answers) if answer is None]
+
+    def _listed(self, operation: Operation, results: list[KeyResult]) -> list[KeyResult]:
+        for fault in self._faults:
+            results = fault.listed(operation, self._num_calls[operation], results)
+        return results
 
     def _spoil(self, batch: ObjectBatch, results: list[KeyResult], call: int) -> None:
         for index, key in enumerate(batch.keys):

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from hicache_bench.engine.reports import RestoreReport, SaveReport
+from hicache_bench.models.deployment import Deployment
 from hicache_bench.models.spec import ModelSpec
-from hicache_bench.planning.ledger import PoolLedger, Volume, total_volume, volume
+from hicache_bench.planning.ledger import PoolLedger, Volume, volume
 from hicache_bench.planning.plan import PoolPlan
 from hicache_bench.planning.policy import TransferPolicy, first_needed_at
 from hicache_bench.planning.resolve import num_units
-from hicache_bench.pools.registry import Decision, PoolDescriptorRegistry
-from hicache_bench.records.schema import Amount, PolicyResult, PoolAccount, PoolRecord, SavedPool
+from hicache_bench.records.schema import (
+    Amount,
+    PolicyResult,
+    PolicyTotal,
+    PoolAccount,
+    RankResult,
+    SavedPool,
+)
 
 
 def amount(of: Volume) -> Amount:
@@ -26,31 +34,40 @@ def preset_dict(spec: ModelSpec) -> dict[str, Any]:
     return {**asdict(spec), "layers": ["+".join(names) or "none" for names in spec.layers]}
 
 
-def pool_records(registry: PoolDescriptorRegistry) -> tuple[PoolRecord, ...]:
-    """Every pool of the model, logical ones included."""
+def deployment_dict(deployment: Deployment) -> dict[str, int | str | None]:
+    """A deployment, in a record's words."""
+    return {
+        "tp": deployment.tp_size,
+        "pp": deployment.pp_size,
+        "cp": deployment.cp_size,
+        "cp_sharded": deployment.cp_sharded,
+        "dcp": deployment.dcp_size,
+        "tp_lcm": deployment.tp_lcm,
+        "layout": deployment.layout.value,
+        "draft": deployment.with_draft,
+    }
+
+
+def secret_digest(text: str | None) -> str | None:
+    """The first 16 hex digits of the sha256 of a text that a record must not hold; None for None."""
+    return None if text is None else hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
+
+
+def policy_totals(ranks: Sequence[RankResult]) -> tuple[PolicyTotal, ...]:
+    """Each policy over all ranks."""
     return tuple(
-        PoolRecord(
-            name=str(pool.name),
-            attention=pool.attention.value,
-            decision=(Decision.SKIP if pool.is_logical else Decision.REGISTER).value,
-            hit_policy=pool.hit_policy.value,
-            dtype=pool.dtype,
-            layout=pool.layout.value,
-            sharding=pool.sharding.value,
-            unit_pages=pool.unit_pages,
-            unit_bytes=pool.unit_bytes,
-            object_bytes={component.name: component.object_bytes for component in pool.stored_components},
-            window_tokens=pool.window_tokens,
-            engine_window_tokens=pool.engine_window_tokens,
-            selected_by=pool.selection.index_pool if pool.selection else None,
+        PolicyTotal(
+            policy=policies[0].policy,
+            hit_tokens=min(policy.hit_tokens for policy in policies),
+            used_tokens=min(policy.used_tokens for policy in policies),
+            read=Amount(
+                pages=sum(policy.read.pages for policy in policies),
+                objects=sum(policy.read.objects for policy in policies),
+                num_bytes=sum(policy.read.num_bytes for policy in policies),
+            ),
         )
-        for pool in registry
+        for policies in zip(*(rank.policies for rank in ranks), strict=True)
     )
-
-
-def stored_amount(report: SaveReport) -> Amount:
-    """What the store holds of a prefix, by what it answered to the save."""
-    return amount(total_volume((*report.written.values(), *report.existing.values())))
 
 
 def saved_pools(report: SaveReport) -> tuple[SavedPool, ...]:

@@ -9,6 +9,7 @@ from pathlib import PurePath
 
 import numpy as np
 
+_HIDDEN = {"--master": "HOST:PORT", "--salt": "SALT"}
 _MOONCAKE = ("mooncake-transfer-engine-non-cuda", "mooncake-transfer-engine")
 
 
@@ -43,15 +44,15 @@ def describe_environment() -> dict[str, str | int]:
 
 
 def reduced_command(arguments: Sequence[str]) -> tuple[str, ...]:
-    """The command line as a record may keep it: paths cut to their last part, and no address of a master."""
+    """The command line as a record may keep it: paths cut to their last part, no address, no tenant's salt."""
     return tuple(
         _reduced(argument, before) for before, argument in zip(("", *arguments), arguments, strict=False)
     )
 
 
 def _reduced(argument: str, before: str) -> str:
-    if before == "--master":
-        return "HOST:PORT"
+    if before in _HIDDEN:
+        return _HIDDEN[before]
     option, equals, value = argument.partition("=")
     if equals and option.startswith("-"):
         return f"{option}={_reduced(value, option)}"

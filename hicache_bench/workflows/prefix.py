@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -83,8 +84,11 @@ def lay_out(registry: PoolDescriptorRegistry, num_tokens: int, policy: SavePolic
     return PrefixLayout(pools=pools, num_tokens=num_tokens, slots=slots)
 
 
-def prompt_prefix(layout: PrefixLayout, *, token_seed: int) -> Prefix:
-    """The prompt that asks for the prefix: seeded tokens, one more than the prefix has."""
+def prompt_prefix(layout: PrefixLayout, *, token_seed: int, chain_seed: str | None = None) -> Prefix:
+    """The prompt that asks for the prefix: seeded tokens, one more than the prefix has.
+
+    ``chain_seed`` is the first link of its hash chain, that of an adapter or a salt.
+    """
     page_tokens = layout.pools[0].page_tokens
     # The length enters the seed, so that prefixes of one run share no page.
     start = seeded_words((token_seed << 32) ^ (layout.num_tokens * _LENGTH_STRIDE), 1).astype(np.uint32)
@@ -92,7 +96,7 @@ def prompt_prefix(layout: PrefixLayout, *, token_seed: int) -> Prefix:
     return Prefix(
         prompt_tokens=layout.num_tokens + 1,
         page_tokens=page_tokens,
-        hashes=page_hashes(tokens, page_tokens),
+        hashes=page_hashes(tokens, page_tokens, parent=chain_seed),
         slots=layout.slots,
     )
 
@@ -102,7 +106,12 @@ class FixtureBytes:
 
     def __init__(self, layout: PrefixLayout, seed: int) -> None:
         self._layout = layout
-        self.patterns = {pool.name: PagePattern(pool, seed) for pool in layout.pools}
+        self._seed = seed
+
+    @cached_property
+    def patterns(self) -> Mapping[str, PagePattern]:
+        """The pattern of each pool; a count that scores no index never needs them."""
+        return {pool.name: PagePattern(pool, self._seed) for pool in self._layout.pools}
 
     def fill(self, host_pools: Mapping[str, HostPool]) -> None:
         """Write every kept unit into its slot."""

@@ -99,7 +99,8 @@ def test_one_preset_is_loaded_without_reading_the_others(monkeypatch):
         read.append(text)
         return read_document(text)
 
-    monkeypatch.setattr(load, "read_document", counting)
+    for module in (load, catalogue):
+        monkeypatch.setattr(module, "read_document", counting)
     load_model("llama-3.1-8b")
     assert 1 == len(read)
 

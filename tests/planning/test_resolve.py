@@ -82,6 +82,12 @@ def test_a_rank_with_nothing_differs_from_a_rank_that_did_not_answer() -> None:
         resolve_ranks([])
 
 
+def test_every_stage_tells_its_own_pools_best() -> None:
+    first = resolve([STATE], {"mamba": endpoints(3, 1, 3)}, SELECTIVE, 3)
+    second = resolve([STATE, KV], {"mamba": endpoints(3, 1), "kv": flags(3, 0, 1)}, SELECTIVE, 3)
+    assert {"mamba": 1, "kv": 2} == resolve_ranks([first, second]).best_pages
+
+
 def test_ranks_of_different_lengths_are_refused() -> None:
     shorter = resolve([STATE], {"mamba": endpoints(2, 1)}, SELECTIVE, 2)
     with pytest.raises(ConfigError, match="different numbers of endpoints"):

@@ -79,7 +79,9 @@ def test_an_interrupt_leaves_nothing(
 
 def test_a_number_that_is_none_never_reaches_the_disk(record: RunRecord, tmp_path: Path) -> None:
     (result,) = record.results
-    broken = replace(record, results=(replace(result, save_seconds=float("nan")),))
+    (rank,) = result.ranks
+    endless = replace(rank, save_seconds=float("nan"))
+    broken = replace(record, results=(replace(result, ranks=(endless,)),))
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_record(broken, tmp_path)
     assert [] == list(tmp_path.iterdir())

@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from hicache_bench.records.schema import Amount, Check, RunRecord
+from hicache_bench.records.schema import Amount, Check, PolicyResult, RunRecord
 from hicache_bench.report.tables import render_run
 from tests.workflows.runs import PRESETS, cached_run, only_length, read_bytes
 
@@ -130,19 +130,25 @@ def test_a_failed_check_is_printed_with_what_was_expected_and_found() -> None:
     assert "FAILED" not in text_of(good)
 
 
+def with_policies(record: RunRecord, policies: tuple[PolicyResult, ...]) -> RunRecord:
+    (result,) = record.results
+    (rank,) = result.ranks
+    return replace(record, results=(replace(result, ranks=(replace(rank, policies=policies),)),))
+
+
 def test_time_is_the_median_of_the_samples() -> None:
     record = cached_run("kitchen-sink", 1024, store="local")
     (result,) = record.results
-    timed = tuple(replace(policy, seconds=(9.0, 0.25, 0.5)) for policy in result.policies)
-    text = text_of(replace(record, results=(replace(result, policies=timed),)))
+    (rank,) = result.ranks
+    timed = tuple(replace(policy, seconds=(9.0, 0.25, 0.5)) for policy in rank.policies)
+    text = text_of(with_policies(record, timed))
     assert 3 == text.count("500.0 ms")
     assert "median of 3 restores" in text
 
 
 def test_losses_stand_beside_the_reasons() -> None:
     record = cached_run("kitchen-sink", 1024)
-    (result,) = record.results
-    dense, *others = result.policies
+    dense, *others = only_length(record).ranks[0].policies
     lost = replace(
         dense,
         used_tokens=512,
@@ -152,7 +158,7 @@ def test_losses_stand_beside_the_reasons() -> None:
             *dense.pools[1:],
         ),
     )
-    shown = text_of(replace(record, results=(replace(result, policies=(lost, *others)),)))
+    shown = text_of(with_policies(record, (lost, *others)))
     assert "2.00 KiB" in shown
     assert "degraded" in shown
     text = joined(shown)
@@ -174,3 +180,88 @@ def test_text_that_looks_like_markup_is_printed_as_it_is() -> None:
     bad = Check("[bold]name[/bold]", "[red]", "[/]", passed=False)
     text = text_of(replace(good, results=(replace(result, checks=(bad,)),)))
     assert "FAILED [bold]name[/bold]: expected [red], found [/]" in text
+
+
+RANKS: list[tuple[str, dict[str, object]]] = [
+    ("deepseek-v3", {"tp": 8}),
+    ("deepseek-v4-flash", {"tp": 8, "pp": 4}),
+    ("kitchen-sink", {"tp": 4, "pp": 2}),
+    ("llama-3.1-70b", {"cp": "8:sharded", "profile": "by_kind", "tp": 8}),
+    ("qwen3-235b-a22b", {"tp": 64}),
+]
+
+
+@pytest.mark.parametrize(("preset", "options"), RANKS, ids=str)
+def test_ranks_fit_in_80_columns_and_every_figure_stands_there(
+    preset: str, options: dict[str, object]
+) -> None:
+    record = cached_run(preset, 8 * K, 128 * K, **options)
+    text = text_of(record)
+    assert widest(text) <= 80
+    assert "…" not in text
+    for result in record.results:
+        assert f"{result.stored.num_bytes:,} B" in text
+        for index, policy in enumerate(result.policies):
+            assert f"{policy.read.num_bytes:,}" in text
+            by_rank = {rank.policies[index].read.num_bytes for rank in result.ranks}
+            assert f"{min(by_rank):,}" in text
+            assert f"{max(by_rank):,}" in text
+    assert f"all lengths, bytes read by all {len(record.results[0].ranks)} ranks" in joined(text)
+
+
+def test_a_table_stands_for_all_ranks_that_are_like_it() -> None:
+    one = text_of(cached_run("deepseek-v3", 8 * K, tp=8))
+    assert ["rank tp0, and 7 ranks like it"] == [
+        line for line in one.splitlines() if line.startswith("rank ")
+    ]
+    # 61 layers on two stages: 30 and 31.
+    two = text_of(cached_run("deepseek-v3", 8 * K, tp=2, pp=2))
+    assert ["rank tp0 pp0, and 1 rank like it", "rank tp0 pp1, and 1 rank like it"] == [
+        line for line in two.splitlines() if line.startswith("rank ")
+    ]
+    rows = [line.split() for line in two.splitlines() if line.startswith("dense ") or " to " in line]
+    low, high = (layers * 1152 * 8 * K for layers in (30, 31))
+    assert ["dense", f"{low:,}", f"{2 * (low + high):,}"] == rows[0][:3]
+    assert ["to", f"{high:,}"] == rows[1]
+    assert 2 == sum("pool by pool" in line for line in two.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("preset", "options", "line"),
+    [
+        ("deepseek-v3", {"tp": 8}, "kv: 1 shard on 8 ranks; stored once"),
+        ("llama-3.1-8b", {"tp": 8}, "kv: 8 shards on 8 ranks; stored once"),
+        ("qwen3-235b-a22b", {"tp": 8}, "kv: 8 shards on 8 ranks; 4 KV heads, so stored 2 times"),
+        ("kimi-linear-48b-a3b", {"tp": 2}, "mamba: 2 shards on 2 ranks; stored once"),
+        # 8 groups of B and C on 16 ranks: conv states are padded, temporal ones are not.
+        ("nemotron-h-8b", {"tp": 16}, "mamba: 16 shards on 16 ranks; padded to"),
+        ("llama-3.1-8b", {"tp": 2, "cp": "2:replicated"}, "kv: 2 shards on 4 ranks; stored once"),
+    ],
+)
+def test_how_often_a_pool_is_stored_is_said(preset: str, options: dict[str, object], line: str) -> None:
+    lines = text_of(cached_run(preset, 8 * K, **options)).splitlines()
+    pool, _, _ = line.partition(" ")
+    (found,) = [shown for shown in lines if shown.startswith(pool + " ")]
+    assert found.startswith(line)
+
+
+def test_the_groups_of_a_deployment_are_said() -> None:
+    text = text_of(cached_run("deepseek-v3", 8 * K, tp=4, dcp=2))
+    assert "4 ranks: TP 4, DCP 2; here one works after the other" in text
+    assert "pages of 128 tokens" in text
+    text = text_of(cached_run("llama-3.1-8b", 8 * K, tp=2, pp=2, cp="2:replicated"))
+    assert "8 ranks: TP 2, PP 2, CP replicated 2" in text
+    assert "ranks:" not in text_of(cached_run("llama-3.1-8b", 8 * K))
+
+
+def test_the_time_of_ranks_is_that_of_the_slowest() -> None:
+    record = cached_run("kitchen-sink", 1024, store="local", tp=2)
+    (result,) = record.results
+    ranks = [
+        replace(rank, policies=tuple(replace(policy, seconds=(seconds,)) for policy in rank.policies))
+        for rank, seconds in zip(result.ranks, (0.25, 0.5), strict=True)
+    ]
+    text = text_of(replace(record, results=(replace(result, ranks=tuple(ranks)),)))
+    assert 3 == text.count("500.0 ms")
+    assert "250.0 ms" not in text
+    assert "headroom" not in text

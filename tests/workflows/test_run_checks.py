@@ -13,7 +13,7 @@ import pytest
 
 from hicache_bench.errors import StoreError
 from hicache_bench.planning.plan import TransferPlan, build_plan
-from hicache_bench.planning.resolve import Resolution, resolve
+from hicache_bench.planning.resolve import Resolution, resolve_ranks
 from hicache_bench.records.schema import RunRecord
 from hicache_bench.store.base import MISS, NO_SPACE, OK, Buffers, KeyResult, KVStoreBackend, error
 from hicache_bench.store.faults import CorruptGet, FailCalls, FailRandomly, Fault, FaultyStore, ShortGet
@@ -203,10 +203,10 @@ def test_a_save_that_loses_its_master_does_not_ask_for_room(run_on: Callable[[Wr
 def test_a_restore_of_nothing_is_found(
     run_on: Callable[[Wrap], RunRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def promises_nothing(*arguments: Any, **options: Any) -> Resolution:
-        return replace(resolve(*arguments, **options), hit_pages=0)
+    def promises_nothing(resolutions: Sequence[Resolution]) -> Resolution:
+        return replace(resolve_ranks(resolutions), hit_pages=0)
 
-    monkeypatch.setattr("hicache_bench.engine.controller.resolve", promises_nothing)
+    monkeypatch.setattr("hicache_bench.workflows.length.resolve_ranks", promises_nothing)
     assert {"tokens used"} == failed(run_on(StoreWrapper))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hicache_bench.errors import ConfigError
-from hicache_bench.models.hf_config import import_config
+from hicache_bench.models.hf.importer import import_config
 from hicache_bench.models.spec import (
     ChunkedAttention,
     FullAttention,
@@ -20,7 +20,7 @@ from hicache_bench.models.spec import (
     ShortConv,
     SlidingWindow,
 )
-from tests.models.hf_configs import CONFIGS, attention_of, dense, small
+from tests.models.hf.configs import CONFIGS, attention_of, dense, small
 
 LINEAR = ["linear_attention"] * 4
 HEADS = {"mamba_n_heads": 8, "mamba_d_state": 16, "mamba_n_groups": 2, "mamba_d_conv": 4}

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hicache_bench.errors import ConfigError
-from hicache_bench.models.hf_config import ImportedModel, import_config
-from tests.models.hf_configs import CONFIGS, GDN, SPARSE_M3, small
+from hicache_bench.models.hf.importer import ImportedModel, import_config
+from tests.models.hf.configs import CONFIGS, GDN, SPARSE_M3, small
 
 MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_n_groups": 1, "mamba_d_conv": 4}
 DELTA = GDN | {"linear_num_value_heads": 32}

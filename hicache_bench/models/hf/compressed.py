@@ -7,8 +7,8 @@ Sources: ``compress_ratios`` of the published configs; transformers 5.24 ``Deeps
 from __future__ import annotations
 
 from hicache_bench.errors import ConfigError
-from hicache_bench.models.hf_fields import MAX_LAYERS, Fields, shown
-from hicache_bench.models.hf_layers import LAYER_COUNTS
+from hicache_bench.models.hf.fields import MAX_LAYERS, Fields, shown
+from hicache_bench.models.hf.layers import LAYER_COUNTS
 from hicache_bench.models.spec import Attention, CompressedAttention, LatentWindow
 
 RATIOS = {0: (), 4: ("c4",), 128: ("c128",)}

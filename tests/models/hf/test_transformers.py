@@ -10,9 +10,9 @@ import pytest
 
 from hicache_bench.config.load import load_model
 from hicache_bench.errors import ConfigError
-from hicache_bench.models.hf_config import import_config, read_config
+from hicache_bench.models.hf.importer import import_config, read_config
 from hicache_bench.models.spec import FullAttention, MlaAttention, SlidingWindow
-from tests.models.test_hf_config import cached
+from tests.models.hf.test_importer import cached
 
 transformers = pytest.importorskip("transformers", reason="transformers 5 needs Python 3.11 or later")
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from hicache_bench.errors import ConfigError
-from hicache_bench.models.hf_families import PATTERN_DEFAULTS, WINDOW_IN_EVERY_LAYER
-from hicache_bench.models.hf_fields import MAX_LAYERS, Fields, shown
+from hicache_bench.models.hf.families import PATTERN_DEFAULTS, WINDOW_IN_EVERY_LAYER
+from hicache_bench.models.hf.fields import MAX_LAYERS, Fields, shown
 
 LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 DRAFT_COUNTS = (

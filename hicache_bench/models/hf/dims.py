@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hicache_bench.errors import ConfigError
-from hicache_bench.models.hf_fields import Fields, shown
-from hicache_bench.models.hf_layers import WINDOWS, Kind
+from hicache_bench.models.hf.fields import Fields, shown
+from hicache_bench.models.hf.layers import WINDOWS, Kind
 from hicache_bench.models.spec import (
     Attention,
     BlockIndex,

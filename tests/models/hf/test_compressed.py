@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hicache_bench.errors import ConfigError
-from hicache_bench.models.hf_config import import_config
+from hicache_bench.models.hf.importer import import_config
 from hicache_bench.models.spec import CompressedAttention, LatentWindow
-from tests.models.hf_configs import CONFIGS, V4
+from tests.models.hf.configs import CONFIGS, V4
 
 FLASH = CONFIGS["deepseek-v4-flash"]
 WORDS = {0: "sliding_attention", 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}

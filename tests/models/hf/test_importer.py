@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hicache_bench.config.load import load_model
 from hicache_bench.errors import ConfigError
 from hicache_bench.models.engine_profile import SGLANG, pools_of
-from hicache_bench.models.hf_config import MAX_CONFIG_BYTES, import_config, read_config
+from hicache_bench.models.hf.importer import MAX_CONFIG_BYTES, import_config, read_config
 from hicache_bench.models.spec import ModelSpec
-from tests.models.hf_configs import CONFIGS, FP8_WEIGHTS, attention_of, dense
+from tests.models.hf.configs import CONFIGS, FP8_WEIGHTS, attention_of, dense
 
 LLAMA = CONFIGS["llama-3.1-8b"]
 

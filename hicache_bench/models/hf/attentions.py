@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from hicache_bench.errors import ConfigError
-from hicache_bench.models.hf_compressed import CompressedPlan
-from hicache_bench.models.hf_dims import Dimensions
-from hicache_bench.models.hf_fields import MAX_LAYERS, Fields
-from hicache_bench.models.hf_harmless import may_decide
-from hicache_bench.models.hf_layers import Kind, Kinds, LayerPlan
+from hicache_bench.models.hf.compressed import CompressedPlan
+from hicache_bench.models.hf.dims import Dimensions
+from hicache_bench.models.hf.fields import MAX_LAYERS, Fields
+from hicache_bench.models.hf.harmless import may_decide
+from hicache_bench.models.hf.layers import Kind, Kinds, LayerPlan
 from hicache_bench.models.spec import (
     Attention,
     GatedDelta,

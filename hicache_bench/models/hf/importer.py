@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from hicache_bench.errors import ConfigError
-from hicache_bench.models import hf_families as families
-from hicache_bench.models.hf_attentions import LayeredModel, compressed_model, layered_model
-from hicache_bench.models.hf_compressed import is_compressed
-from hicache_bench.models.hf_fields import Fields, shown
-from hicache_bench.models.hf_harmless import may_decide
+from hicache_bench.models.hf import families
+from hicache_bench.models.hf.attentions import LayeredModel, compressed_model, layered_model
+from hicache_bench.models.hf.compressed import is_compressed
+from hicache_bench.models.hf.fields import Fields, shown
+from hicache_bench.models.hf.harmless import may_decide
 from hicache_bench.models.spec import ModelSpec, SparseIndex
 
 MAX_CONFIG_BYTES = 16 * 1024 * 1024

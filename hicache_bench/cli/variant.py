@@ -1,0 +1,96 @@
+"""The options by which every command that takes a preset changes it, declared once."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+if TYPE_CHECKING:
+    from hicache_bench.workflows.variant import VariantOptions
+
+
+def takes_variant(command: Callable[..., None]) -> Callable[..., None]:
+    """Give ``command`` these options; its parameter ``variant`` gets them as :class:`VariantOptions`."""
+    own = _parameters(command)
+    added = _parameters(_variant_options)
+
+    @wraps(command)
+    def with_options(**values: Any) -> None:
+        variant = _variant_options(**{parameter.name: values.pop(parameter.name) for parameter in added})
+        command(**values, variant=variant)
+
+    parameters = [*(parameter for parameter in own if parameter.name != "variant"), *added]
+    # Typer reads the signature, and for it the annotations must be types, not the text of this module.
+    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return with_options
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    names = {"VariantOptions": object}
+    types = get_type_hints(function, {**function.__globals__, **names}, include_extras=True)
+    return [
+        parameter.replace(annotation=types[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in inspect.signature(function).parameters.values()
+    ]
+
+
+def _variant_options(
+    kv_dtype: Annotated[
+        str | None, typer.Option(help="Keys, values, latents: bf16, fp16, fp32, fp8, fp8-packed, fp8-scaled.")
+    ] = None,
+    state_dtype: Annotated[str | None, typer.Option(help="Recurrent states: fp32, bf16, fp16, fp8.")] = None,
+    index_dtype: Annotated[str | None, typer.Option(help="Index keys: fp8 or fp4.")] = None,
+    page_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of a page.")] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="How layers become pools: sglang-0.5.23, or by_kind (one pool a kind).")
+    ] = None,
+    tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel ranks.")] = 1,
+    pp: Annotated[int, typer.Option(min=1, help="Pipeline stages.")] = 1,
+    cp: Annotated[str, typer.Option(help="Context-parallel ranks: N:sharded or N:replicated.")] = "1",
+    dcp: Annotated[int, typer.Option(min=1, help="Decode-context-parallel ranks; divides --tp.")] = 1,
+    tp_lcm: Annotated[
+        int | None,
+        typer.Option(min=1, help="Cut the heads into this many objects, shared by other TP sizes."),
+    ] = None,
+    layout: Annotated[
+        str, typer.Option(help="Host layout: page_first, page_first_direct, page_head.")
+    ] = "page_first",
+    draft: Annotated[bool, typer.Option("--draft", help="Add the pools of the draft (MTP) layers.")] = False,
+    salt: Annotated[str | None, typer.Option(help="Tenant salt: another one shares no key.")] = None,
+    adapter: Annotated[
+        str | None, typer.Option(help="Name of a LoRA adapter: another one shares no key.")
+    ] = None,
+    key_scheme: Annotated[
+        str, typer.Option(help="namespaced, or sglang (SGLang's own keys).")
+    ] = "namespaced",
+    model_name: Annotated[
+        str | None, typer.Option(help="Model name in SGLang's keys, where the server was given one.")
+    ] = None,
+    extra_backend_tag: Annotated[str | None, typer.Option(help="extra_backend_tag in SGLang's keys.")] = None,
+) -> VariantOptions:
+    from hicache_bench.workflows.variant import VariantOptions
+
+    return VariantOptions(
+        kv_dtype=kv_dtype,
+        state_dtype=state_dtype,
+        index_dtype=index_dtype,
+        page_tokens=page_tokens,
+        profile=profile,
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        dcp=dcp,
+        tp_lcm=tp_lcm,
+        layout=layout,
+        draft=draft,
+        salt=salt,
+        adapter=adapter,
+        key_scheme=key_scheme,
+        model_name=model_name,
+        extra_backend_tag=extra_backend_tag,
+    )
