@@ -83,8 +83,8 @@ def _check_dcp(spec: ModelSpec, pools: Sequence[KVPoolDescriptor]) -> None:
     for pool in pools:
         if pool.attention not in (AttentionType.MLA, AttentionType.RECURRENT) or not pool.constrains:
             raise ConfigError(
-                f"model {spec.name!r}: decode-context parallelism stores MLA rows and recurrent states alone, "
-                f"not pool {pool.name!r}; use --dcp 1"
+                f"model {spec.name!r}: decode-context parallelism stores MLA rows and recurrent states "
+                f"alone, not pool {pool.name!r}; use --dcp 1"
             )
 
 

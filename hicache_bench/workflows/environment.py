@@ -44,7 +44,7 @@ def describe_environment() -> dict[str, str | int]:
 
 
 def reduced_command(arguments: Sequence[str]) -> tuple[str, ...]:
-    """The command line as a record may keep it: paths cut to their last part, no address, no tenant's salt."""
+    """The command line as a record may keep it: paths cut to their last part, no address and no salt."""
     return tuple(
         _reduced(argument, before) for before, argument in zip(("", *arguments), arguments, strict=False)
     )

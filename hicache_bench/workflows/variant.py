@@ -142,11 +142,8 @@ def parse_layout(name: str) -> Layout:
 
 
 def _check_keys(options: VariantOptions) -> None:
-    for option, text in (("--salt", options.salt), ("--adapter", options.adapter)):
-        try:
-            (text or "").encode()
-        except UnicodeEncodeError as error:
-            raise InputError(f"{option} {text!r} is not UTF-8 text; give it as such") from error
+    _check_text("--salt", options.salt)
+    _check_text("--adapter", options.adapter)
     if options.key_scheme not in KEY_SCHEMES:
         raise InputError(f"unknown key scheme {options.key_scheme!r}; allowed: {', '.join(KEY_SCHEMES)}")
     if options.key_scheme != SglangKeyBuilder.scheme:
@@ -156,6 +153,13 @@ def _check_keys(options: VariantOptions) -> None:
         ):
             if value is not None:
                 raise InputError(f"{option} is a part of SGLang's keys; use it with --key-scheme sglang")
+
+
+def _check_text(option: str, text: str | None) -> None:
+    try:
+        (text or "").encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{option} {text!r} is not UTF-8 text; give it as such") from error
 
 
 def _chosen(option: str, value: str | None, allowed: tuple[str, ...], *, dashes: bool = False) -> str | None:

@@ -64,7 +64,7 @@ def test_the_ideal_grouping_takes_shards_over_context_ranks():
 @pytest.mark.parametrize("preset", ["qwen3-next", "deepseek-v3.2", "llama-3.1-8b"])
 def test_decode_context_ranks_are_described_for_latents_and_states_alone(preset):
     """No grouping guesses how a pool of another kind would be shared out."""
-    with pytest.raises(ConfigError, match="MLA rows and recurrent states alone.*--dcp 1"):
+    with pytest.raises(ConfigError, match=r"MLA rows and recurrent states alone.*--dcp 1"):
         pools_of(load_model(preset).spec, profile=BY_KIND, deployment=Deployment(tp_size=2, dcp_size=2))
 
 
