@@ -13,7 +13,7 @@ import numpy as np
 from hicache_bench.engine.controller import HybridKVController, look_up_prefix
 from hicache_bench.engine.prefix import Prefix, PrefixKeys
 from hicache_bench.engine.reports import Lookup, RestoreReport, SaveReport
-from hicache_bench.engine.transfer import Transfer
+from hicache_bench.engine.transfer import BATCH_PAGES, SelectiveTransferEngine, Transfer
 from hicache_bench.errors import StoreError
 from hicache_bench.fixtures.host_pool import HostPool
 from hicache_bench.planning.ledger import volume
@@ -44,6 +44,7 @@ class Setting(NamedTuple):
     repeat: int
     token_seed: int
     progress: Progress
+    batch_pages: int = BATCH_PAGES
 
     @property
     def moves(self) -> bool:
@@ -98,6 +99,12 @@ class RankJob(NamedTuple):
                 f"{self.label}: the store could not say whether it holds {lookup.errors} keys; {_UNREACHABLE}"
             )
         lost = self._differing(lookup, saved=True)
+        if len(lost) == sum(self.layout.num_slots.values()):
+            raise StoreError(
+                f"{self.label}: not one of the {len(lost)} pages that were saved is found (asymmetric_keys): "
+                "the store has dropped them all, or the reader's keys are not the writer's; compare both with "
+                "hicache-bench keys"
+            )
         if lost:
             raise StoreError(
                 f"{self.label}: the store has lost {len(lost)} pages since they were saved "
@@ -134,8 +141,13 @@ class RankJob(NamedTuple):
 
     @contextmanager
     def _controller(self, host_pools: dict[str, HostPool]) -> Iterator[HybridKVController]:
+        setting = self.setting
         controller = HybridKVController(
-            self.member.registry, host_pools, self.setting.keys, self.setting.store
+            self.member.registry,
+            host_pools,
+            setting.keys,
+            setting.store,
+            engine=SelectiveTransferEngine(setting.store, batch_pages=setting.batch_pages),
         )
         try:
             yield controller

@@ -177,9 +177,22 @@ def test_a_store_that_stops_answering_ends_the_run_at_the_first_restore(
 
 
 def test_a_lookup_that_misses_what_was_saved_is_an_error(run_on: Callable[[Wrap], RunRecord]) -> None:
-    blind = FailCalls(Operation.EXISTS, frozenset({1}), MISS)
-    with pytest.raises(StoreError, match=r"lost \d+ pages since they were saved \(mla:0, mla:1"):
+    blind = FailRandomly(Operation.EXISTS, 0.5, MISS)
+    with pytest.raises(StoreError, match=r"lost \d+ pages since they were saved \(mla:\d+, mla:\d+"):
         run_on(lambda store: FaultyStore(store, [blind]))
+
+
+class RenamesWhatItIsAsked(StoreWrapper):
+    """As a reader would that derives its namespace from another copy of the config."""
+
+    def batch_exists(self, keys: Sequence[str]) -> list[KeyResult]:
+        return super().batch_exists([f"other/{key}" for key in keys])
+
+
+def test_a_reader_with_keys_that_nobody_wrote_is_named(run_on: Callable[[Wrap], RunRecord]) -> None:
+    """E45: everything written, nothing found."""
+    with pytest.raises(StoreError, match=r"not one of the \d+ pages .*asymmetric_keys.*hicache-bench keys"):
+        run_on(RenamesWhatItIsAsked)
 
 
 def test_a_lookup_that_fails_is_an_error_and_not_a_miss(run_on: Callable[[Wrap], RunRecord]) -> None:
