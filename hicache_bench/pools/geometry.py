@@ -176,7 +176,9 @@ def mla_components(
 
 
 def index_row_bytes(index_head_dim: int, dtype: str) -> int:
-    """Bytes of one index key with its fp32 scale per 128 dims: 132 (fp8) or 68 (fp4) for 128 dims.
+    """Bytes of one index key with 4 bytes of scales per 128 dims: 132 (fp8) or 68 (fp4) for 128 dims.
+
+    The scales are one fp32 for fp8 keys, four e8m0 (one per 32 dims) for fp4 ones.
 
     Raises:
         ConfigError: an unknown index dtype, or dims that are not whole scale groups.

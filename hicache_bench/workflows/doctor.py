@@ -21,7 +21,17 @@ OLDEST_PYTHON = (3, 10)
 NEWEST_PYTHON = (3, 13)
 """Pythons that the Mooncake wheel is built for, which are those that this project supports."""
 
-REQUIRED_DISTRIBUTIONS = ("matplotlib", "numpy", "pandas", "pydantic", "pyyaml", "rich", "typer")
+REQUIRED_DISTRIBUTIONS = (
+    "matplotlib",
+    "ml-dtypes",
+    "numpy",
+    "pandas",
+    "pydantic",
+    "pyyaml",
+    "rich",
+    "typer",
+    "xxhash",
+)
 """What ``pip install hicache-bench`` brings along."""
 
 DEFAULT_RUN_BYTES = 2 * GIB
