@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -84,6 +85,8 @@ class ManagedMaster:
     needs up to 20 s to close. The master and its guard run in a session of their own, so a Ctrl-C in the
     terminal reaches this process alone, which keeps that order.
 
+    ``find_ports`` gives the RPC and the HTTP port to try; it is asked again where one of them is taken.
+
     Raises:
         ConfigError: a lease below zero, or a watermark or ratio outside (0, 1].
         StoreUnavailableError: no executable, or it does not become ready.
@@ -95,6 +98,7 @@ class ManagedMaster:
         lease_ttl_ms: int = DEFAULT_LEASE_TTL_MS,
         eviction_watermark: float = DEFAULT_EVICTION_WATERMARK,
         eviction_ratio: float = DEFAULT_EVICTION_RATIO,
+        find_ports: Callable[[], tuple[int, int]] | None = None,
     ) -> None:
         if lease_ttl_ms < 0:
             raise ConfigError(f"the lease must be 0 ms or longer, not {lease_ttl_ms}")
@@ -111,7 +115,7 @@ class ManagedMaster:
         binary = find_master_binary()
         self._owner_pid = os.getpid()
         for _ in range(_MAX_START_ATTEMPTS):
-            self._rpc_port, self._http_port = _free_ports()
+            self._rpc_port, self._http_port = (find_ports or _free_ports)()
             command = master_command(
                 binary,
                 self._rpc_port,

@@ -38,7 +38,7 @@ from hicache_bench.store.object_batch import ObjectBatch, is_valid_key, valid_ke
 from hicache_bench.store.registration import RegisteredMemory
 
 _LONGEST_CALL_SECONDS = 90.0
-"""A call comes back within this: 60 s when a peer's queue is poisoned, 30-35 s when a peer is stopped."""
+"""A call comes back within this: 60 s when a peer's queue is poisoned, or when a peer is stopped."""
 
 _CODE_NAMES = {
     -1: "INTERNAL_ERROR",

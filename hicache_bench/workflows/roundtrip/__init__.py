@@ -1,0 +1,1 @@
+"""``roundtrip``: proofs that a restore is right, and controls that must fail."""
