@@ -19,7 +19,7 @@ from hicache_bench.engine.transfer import (
     arrived_units,
     unstored,
 )
-from hicache_bench.errors import ConfigError, StoreError
+from hicache_bench.errors import ConfigError, StoreContractError, StoreError
 from hicache_bench.planning.ledger import PoolArrival, Volume, settle, volume
 from hicache_bench.planning.plan import PoolPlan, TransferPlan, build_plan, narrow
 from hicache_bench.planning.policy import BoolVector, IntVector, SavePolicy, TransferPolicy
@@ -288,7 +288,11 @@ def look_up_prefix(
     results: list[KeyResult] = []
     starts = range(0, len(asked), LOOKUP_KEYS_PER_CALL)
     for start in starts:
-        results += store.batch_exists(asked[start : start + LOOKUP_KEYS_PER_CALL])
+        part = asked[start : start + LOOKUP_KEYS_PER_CALL]
+        answered = store.batch_exists(part)
+        if len(answered) != len(part):
+            raise StoreContractError(f"the store answered {len(answered)} results for {len(part)} keys")
+        results += answered
     presence = {}
     for pool, start, count in spans:
         units = num_units(pool, prefix.num_pages)

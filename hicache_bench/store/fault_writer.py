@@ -30,7 +30,7 @@ class DyingWriter(StoreWrapper):
         results = super().batch_put_from(part.keys, part.addresses, part.sizes)
         self._num_left -= len(part)
         if len(part) < len(batch):
-            raise WriterKilledError(f"the writer was killed after {len(part)} of {len(batch)} objects of a call")
+            raise WriterKilledError(f"killed after {len(part)} of {len(batch)} objects of a put")
         return results
 
 

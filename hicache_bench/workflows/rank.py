@@ -101,9 +101,9 @@ class RankJob(NamedTuple):
         lost = self._differing(lookup, saved=True)
         if len(lost) == sum(self.layout.num_slots.values()):
             raise StoreError(
-                f"{self.label}: not one of the {len(lost)} pages that were saved is found (asymmetric_keys): "
-                "the store has dropped them all, or the reader's keys are not the writer's; compare both with "
-                "hicache-bench keys"
+                f"{self.label}: not one of the {len(lost)} pages that were saved is found "
+                "(asymmetric_keys): the store has dropped them all, or the reader's keys are not the writer's; "
+                "compare both with hicache-bench keys"
             )
         if lost:
             raise StoreError(

@@ -19,6 +19,7 @@ from hicache_bench.store.faults import (
     Fault,
     FaultyStore,
     ShortGet,
+    WrongLength,
     exists_lies,
 )
 from hicache_bench.store.local import LocalKVStore
@@ -179,3 +180,24 @@ def test_a_closed_store_raises_even_where_a_rule_answers(host: Host) -> None:
     store.close()
     with pytest.raises(StoreClosedError):
         read(store, host, "a")
+
+
+@pytest.mark.parametrize("num_extra", [-1, 2, -5])
+@pytest.mark.parametrize("operation", list(Operation))
+def test_list_of_the_wrong_length(host: Host, operation: Operation, num_extra: int) -> None:
+    store = broken(host, WrongLength(operation, frozenset({1}), num_extra))
+    calls = {
+        Operation.EXISTS: lambda: store.batch_exists(["a", "b"]),
+        Operation.PUT: lambda: store.batch_put_from(["a", "b"], [host.source_at()] * 2, [NUM_BYTES] * 2),
+        Operation.GET: lambda: read(store, host, "a", "b"),
+    }
+    assert [max(0, 2 + num_extra), 2] == [len(calls[operation]()) for _ in range(2)]
+
+
+def test_rules_can_be_changed_and_start_again(host: Host) -> None:
+    store = broken(host)
+    assert [OK] == read(store, host, "a")
+    store.arm([FailCalls(Operation.GET, frozenset({1}))])
+    assert [[TRANSFER_FAIL], [OK]] == [read(store, host, "a") for _ in range(2)]
+    store.arm([])
+    assert [OK] == read(store, host, "a")
