@@ -102,8 +102,8 @@ class RankJob(NamedTuple):
         if len(lost) == sum(self.layout.num_slots.values()):
             raise StoreError(
                 f"{self.label}: not one of the {len(lost)} pages that were saved is found "
-                "(asymmetric_keys): the store has dropped them all, or the reader's keys are not the writer's; "
-                "compare both with hicache-bench keys"
+                "(asymmetric_keys): the store has dropped them all, or the reader's keys are not the "
+                "writer's; compare both with hicache-bench keys"
             )
         if lost:
             raise StoreError(
