@@ -19,6 +19,7 @@ _SIZE_UNITS = {
     "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB,
 }  # fmt: skip
 _TOKEN_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
+_TIME_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?)\s*([A-Za-z]*)\s*")
 
 
@@ -50,6 +51,19 @@ def parse_tokens(text: str) -> int:
         UnitError: not a token count.
     """
     return _parse(text, _TOKEN_UNITS, "number of tokens", "8192, 8k, 1M (k = 1,024, M = 1,048,576)")
+
+
+def parse_seconds(text: str) -> float:
+    """Seconds of ``90``, ``60s``, ``1.5m`` or ``2h``.
+
+    Raises:
+        UnitError: not a duration.
+    """
+    match = _NUMBER.fullmatch(text)
+    unit = _TIME_UNITS.get(match.group(2).lower()) if match else None
+    if match is None or unit is None:
+        raise UnitError(f"{text!r} is not a duration; allowed: 90, 60s, 1.5m, 2h")
+    return float(match.group(1)) * unit
 
 
 def format_size(num_bytes: int) -> str:

@@ -15,6 +15,7 @@ from hicache_bench.units import (
     format_seconds,
     format_size,
     format_tokens,
+    parse_seconds,
     parse_size,
     parse_tokens,
 )
@@ -118,3 +119,16 @@ def test_formatted_size_is_close(num_bytes: int) -> None:
     number, unit = format_size(num_bytes).split()
     factor = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": TIB}[unit]
     assert pytest.approx(num_bytes, rel=0.006) == float(number) * factor
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("90", 90), ("60s", 60), ("1.5m", 90), ("2h", 7200), ("0.2 S", 0.2)]
+)
+def test_duration(text: str, expected: float) -> None:
+    assert expected == parse_seconds(text)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-1s", "1d", "1 s s", "s"])
+def test_not_a_duration(text: str) -> None:
+    with pytest.raises(UnitError, match=r"1\.5m"):
+        parse_seconds(text)

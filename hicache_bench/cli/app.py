@@ -11,7 +11,7 @@ from types import FrameType
 import typer
 
 from hicache_bench import __version__
-from hicache_bench.cli import doctor, keys, presets, run
+from hicache_bench.cli import doctor, keys, presets, roundtrip, run
 from hicache_bench.cli.terminal import leave_quietly, print_note, replace_closed_streams
 from hicache_bench.errors import HicacheBenchError, OutputError
 
@@ -28,6 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("run")(run.run_command)
+app.command("roundtrip")(roundtrip.roundtrip_command)
 app.add_typer(presets.app, name="presets")
 app.command("keys")(keys.keys_command)
 app.command("doctor")(doctor.doctor)

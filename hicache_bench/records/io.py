@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hicache_bench.errors import InputError, OutputError
+from hicache_bench.records.proof import RoundtripRecord
 from hicache_bench.records.schema import SCHEMA_VERSION, RunRecord
 
 
@@ -29,13 +30,22 @@ def check_writable(directory: Path) -> None:
         ) from error
 
 
-def record_name(record: RunRecord) -> str:
-    """``<UTC time>-<preset>-<digest>.json``."""
+def record_name(record: RunRecord | RoundtripRecord) -> str:
+    """``<UTC time>-<preset>-<digest>.json``.
+
+    A ``roundtrip`` says so before the preset, the number of presets, or ``faults``.
+    """
     stamp = record.created_utc.replace("-", "").replace(":", "")
-    return f"{stamp}-{record.preset['name']}-{record.preset_digest[:8]}.json"
+    if isinstance(record, RunRecord):
+        return f"{stamp}-{record.preset['name']}-{record.preset_digest[:8]}.json"
+    if len(record.presets) == 1:
+        ((name, digest),) = record.presets.items()
+        return f"{stamp}-roundtrip-{name}-{digest[:8]}.json"
+    what = f"{len(record.presets)}-presets" if record.presets else "faults"
+    return f"{stamp}-roundtrip-{what}.json"
 
 
-def write_record(record: RunRecord, directory: Path) -> Path:
+def write_record(record: RunRecord | RoundtripRecord, directory: Path) -> Path:
     """Write ``record`` under its own name and return the path; the file appears whole or not at all.
 
     Raises:

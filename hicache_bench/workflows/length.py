@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from hicache_bench.records.schema import Check, Evidence, LengthResult, RankResu
 from hicache_bench.units import format_tokens
 from hicache_bench.workflows.accounts import amount, policy_totals, saved_pools
 from hicache_bench.workflows.cluster import ClusterLayout, Member
-from hicache_bench.workflows.prefix import FixtureBytes, prompt_prefix
+from hicache_bench.workflows.prefix import FixtureBytes, PrefixLayout, prompt_prefix
 from hicache_bench.workflows.rank import RankJob, Setting, equal
 
 _Result = TypeVar("_Result")
@@ -26,7 +26,8 @@ _Result = TypeVar("_Result")
 class LengthJob:
     """What a run does with one prefix length on an open store, one rank after the other.
 
-    ``evidence_reason`` says why the bytes are counted and not moved, where they are.
+    ``evidence_reason`` says why the bytes are counted and not moved, where they are. ``fixture`` makes the
+    known bytes of a rank's prefix from its layout and the seed of the tokens.
     """
 
     cluster: ClusterLayout
@@ -34,6 +35,8 @@ class LengthJob:
     memory_bytes: int
     evidence_reason: str | None
     store_settings: Mapping[str, str | int | float]
+    policies: tuple[TransferPolicy, ...] = tuple(TransferPolicy)
+    fixture: Callable[[PrefixLayout, int], FixtureBytes] = FixtureBytes
 
     def run(self) -> LengthResult:
         """Do it.
@@ -43,8 +46,7 @@ class LengthJob:
         """
         jobs = self._jobs()
         saves = [self._alone(job, job.save()) for job in jobs]
-        lookups = [self._alone(job, job.look_up()) for job in jobs]
-        endpoints = {policy: self._endpoint(jobs, lookups, policy) for policy in TransferPolicy}
+        lookups, endpoints = self._found(jobs)
         ranks: list[RankResult] = []
         checks = self._write_checks(saves)
         for job, saved, lookup in zip(jobs, saves, lookups, strict=True):
@@ -79,6 +81,19 @@ class LengthJob:
             warnings=(warning,) if warning else (),
         )
 
+    def verify(self) -> tuple[Check, ...]:
+        """Restore, on every rank, what another process has saved; what was checked.
+
+        Raises:
+            StoreError: the store does not hold it, or does not deliver it.
+        """
+        jobs = self._jobs()
+        lookups, endpoints = self._found(jobs)
+        checks: list[Check] = []
+        for job, lookup in zip(jobs, lookups, strict=True):
+            checks += self._alone(job, job.restore(lookup, endpoints))[1]
+        return tuple(checks)
+
     def remove(self) -> int:
         """Take what was saved out of a store that goes on; return how many objects may still be there."""
         setting = self.setting
@@ -87,6 +102,11 @@ class LengthJob:
             remove_prefix(member.owned, setting.keys, setting.store, prefix)
             for member, prefix in zip(self.cluster.members, self._prefixes(), strict=True)
         )
+
+    def _found(self, jobs: Sequence[RankJob]) -> tuple[list[Lookup], dict[TransferPolicy, Resolution]]:
+        """What each rank finds, and the endpoint of all of them under each policy."""
+        lookups = [self._alone(job, job.look_up()) for job in jobs]
+        return lookups, {policy: self._endpoint(jobs, lookups, policy) for policy in self.policies}
 
     def _jobs(self) -> list[RankJob]:
         cluster = self.cluster
@@ -98,7 +118,7 @@ class LengthJob:
                 member=member,
                 layout=layout,
                 prefix=prefix,
-                fixture=FixtureBytes(layout, self.setting.token_seed),
+                fixture=self.fixture(layout, self.setting.token_seed),
                 label=f"{label} on {member.rank}" if self._is_shared else label,
                 usable_tokens=cluster.num_tokens // aligned * aligned,
             )

@@ -18,10 +18,14 @@ _MIN_ARENA_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class OpenStore:
-    """A store that is open, and its effective settings, those of a private master included."""
+    """A store that is open, and its effective settings, those of a private master included.
+
+    ``master`` is the ``HOST:PORT`` at which another process can join it; None for a store of this process.
+    """
 
     backend: KVStoreBackend
     settings: dict[str, str | int | float]
+    master: str | None = None
 
 
 def arena_bytes(stored_bytes: int) -> int:
@@ -79,10 +83,10 @@ def _open_mooncake(capacity_bytes: int, master: str | None, segment_bytes: int |
 
     if master is not None:
         with open_mooncake(master, segment_bytes=segment_bytes or 0) as store:
-            yield OpenStore(store, store.settings)
+            yield OpenStore(store, store.settings, master)
         return
     with (
         ManagedMaster() as managed,
         open_mooncake(managed.address, segment_bytes=segment_bytes or capacity_bytes) as store,
     ):
-        yield OpenStore(store, {**managed.settings, **store.settings})
+        yield OpenStore(store, {**managed.settings, **store.settings}, managed.address)

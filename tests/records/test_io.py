@@ -13,6 +13,7 @@ import pytest
 
 from hicache_bench.errors import InputError, OutputError
 from hicache_bench.records.io import check_writable, read_record, record_name, write_record
+from hicache_bench.records.proof import RoundtripRecord
 from hicache_bench.records.schema import SCHEMA_VERSION, RunRecord
 from tests.workflows.runs import cached_run
 
@@ -29,6 +30,32 @@ def refuse(*_: object, **__: object) -> Any:
 def test_a_name_says_when_and_what(record: RunRecord) -> None:
     dated = replace(record, created_utc="2026-11-29T01:02:03.000456Z")
     assert f"20261129T010203.000456Z-kitchen-sink-{record.preset_digest[:8]}.json" == record_name(dated)
+
+
+@pytest.mark.parametrize(
+    ("presets", "name"),
+    [
+        ({"kitchen-sink": "0123456789abcdef"}, "roundtrip-kitchen-sink-01234567"),
+        ({"a": "0" * 16, "b": "1" * 16}, "roundtrip-2-presets"),
+        ({}, "roundtrip-faults"),
+    ],
+)
+def test_a_roundtrip_says_that_it_is_one(presets: dict[str, str], name: str, tmp_path: Path) -> None:
+    record = RoundtripRecord(
+        status="ok",
+        created_utc="2026-11-29T01:02:03.000456Z",
+        command=(),
+        tool_version="0",
+        libraries={},
+        environment={},
+        seed=0,
+        store="local",
+        store_settings={},
+        presets=presets,
+        proofs=(),
+    )
+    assert f"20261129T010203.000456Z-{name}.json" == record_name(record)
+    assert "roundtrip" == read_record(write_record(record, tmp_path))["kind"]
 
 
 def test_names_sort_by_time(record: RunRecord) -> None:
