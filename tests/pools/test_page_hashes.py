@@ -1,4 +1,4 @@
-"""Bigrams as units of a hash chain (cases E44); ``test_keys`` has the chain of tokens."""
+"""What two prompts share, and bigrams as units of a hash chain (cases E44); ``test_keys`` has its tokens."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import struct
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hicache_bench.errors import ConfigError
+from hicache_bench.pools.geometry import compressed_components
 from hicache_bench.pools.keys import KeyUnit, page_hashes
 
 token_lists = st.lists(st.integers(0, 2**32 - 1), max_size=40)
@@ -52,3 +55,18 @@ def test_a_chain_of_bigrams_continues_from_its_parent(tokens: list[int], page: i
     whole = page_hashes(prompt, page, key_unit=KeyUnit.BIGRAM)
     rest = page_hashes(prompt[page:], page, parent=whole[0], key_unit=KeyUnit.BIGRAM)
     assert whole[1:] == rest
+
+
+@pytest.mark.parametrize(("page_tokens", "shared"), [(4, 1020), (64, 960), (256, 768)])
+def test_prompts_share_no_page_that_holds_a_part_of_a_group(page_tokens: int, shared: int) -> None:
+    """E31: a branch at token 1022 must not reach into the group of 4 that both suffixes would overwrite."""
+    one = np.arange(2048, dtype=np.uint32)
+    other = one.copy()
+    other[1022:] += 1
+    chains = [page_hashes(tokens, page_tokens) for tokens in (one, other)]
+    common = sum(first == second for first, second in zip(*chains, strict=True))
+    assert shared == common * page_tokens
+    assert 0 == shared % 4
+    compressed_components(num_layers=1, ratio=4, page_tokens=page_tokens)
+    with pytest.raises(ConfigError, match="whole groups of 4"):
+        compressed_components(num_layers=1, ratio=4, page_tokens=page_tokens - 2)
