@@ -35,6 +35,9 @@ class _Row:
 def render_roundtrip(record: RoundtripRecord) -> RenderableType:
     """Everything that a roundtrip has to say."""
     parts: list[RenderableType] = [Text(_heading(record)), _table(_rows(record.proofs))]
+    restored = [proof for proof in record.proofs if "max_difference" in proof.figures]
+    if restored:
+        parts += [Text("attention from a selective restore, pool by pool [measured]"), _pools(restored)]
     parts += [Text(line, style="red") for line in _failures(record)]
     parts += [Text(line) for line in _conclusions(record)]
     return Group(*parts)
@@ -65,6 +68,27 @@ def _table(rows: Sequence[_Row]) -> Table:
         checks = sum(len(proof.checks) for proof in row.proofs)
         table.add_row(
             *map(Text, (first.section, first.subject, row.what)), Text(f"{checks:,}"), _verdict(row)
+        )
+    return table
+
+
+def _pools(proofs: Sequence[Proof]) -> Table:
+    """What the arithmetic proofs restored, and how far the outputs are from a prompt without any cache."""
+    several = len({proof.subject for proof in proofs}) > 1
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("restored", overflow="fold")
+    for column in ("pages\nread", "pages\nskipped", "max\n|difference|", "tolerance"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for proof in proofs:
+        figures = proof.figures
+        table.add_row(
+            Text(f"{proof.subject}, {proof.name}" if several else proof.name),
+            f"{figures['pages_restored']:,}",
+            f"{figures['pages_skipped']:,}",
+            f"{float(figures['max_difference']):.1e}",
+            f"{float(figures['tolerance']):.1e}",
+            _verdict(_Row((proof,))),
         )
     return table
 

@@ -91,3 +91,19 @@ def test_faults_alone_have_no_controls_to_miss() -> None:
     text = " ".join(text_of(render_roundtrip(replace(record_of(proof()), presets={}))).split())
     assert text.startswith("faults alone: store local")
     assert "controls" not in text
+
+
+def test_the_arithmetic_is_told_pool_by_pool() -> None:
+    figures = {"pages_restored": 3, "pages_skipped": 1200, "max_difference": 5.04e-6, "tolerance": 0.047}
+    lost = {**figures, "max_difference": "nan"}
+    text = words(
+        proof("pool swa", section="numerics", figures=figures),
+        proof("pool kv", BAD, section="numerics", figures=lost),
+    )
+    assert "pool swa 3 1,200 5.0e-06 4.7e-02 ok" in text
+    assert "pool kv 3 1,200 nan 4.7e-02 1 failed" in text
+    other = words(
+        proof("pool swa", section="numerics", figures=figures),
+        proof("pool swa", section="numerics", figures=figures, subject="gpt-oss"),
+    )
+    assert "gpt-oss, pool swa 3" in other

@@ -186,7 +186,9 @@ def _preset_proofs(
     if options.numerics:
         from hicache_bench.workflows.roundtrip.numerics import numeric_proofs
 
-        proofs += numeric_proofs(variant, seed, progress)
+        # A local store is opened for it, and sized for it; another one is the store that was asked for.
+        store = opened.backend if options.store == "mooncake" else None
+        proofs += numeric_proofs(variant, seed, progress, store=store)
     return proofs
 
 
