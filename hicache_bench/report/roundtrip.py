@@ -128,6 +128,11 @@ def _conclusions(record: RoundtripRecord) -> Iterator[str]:
         yield f"{format_size(compared)} compared, every byte" + (
             f", at {rate:.1f} GB/s [measured]" if rate else ""
         )
+    digests = [proof.figures for proof in record.proofs if "digest_bytes" in proof.figures]
+    if digests:
+        cost = format_size(sum(int(figures["digest_bytes"]) for figures in digests))
+        taken = format_seconds(sum(float(figures["digest_seconds"]) for figures in digests))
+        yield f"checksums cost {cost} of the store and {taken} [measured]"
     yield from _batches(record.proofs)
     checks = sum(len(proof.checks) for proof in record.proofs)
     failed = len(record.failed_checks)

@@ -93,6 +93,12 @@ def test_faults_alone_have_no_controls_to_miss() -> None:
     assert "controls" not in text
 
 
+def test_the_cost_of_checksums_is_told() -> None:
+    one = proof(figures={"digest_bytes": 1024, "digest_seconds": 0.25})
+    assert "checksums cost 2.00 KiB of the store and 500.0 ms [measured]" in words(one, one)
+    assert "checksums" not in words(proof())
+
+
 def test_the_arithmetic_is_told_pool_by_pool() -> None:
     figures = {"pages_restored": 3, "pages_skipped": 1200, "max_difference": 5.04e-6, "tolerance": 0.047}
     lost = {**figures, "max_difference": "nan"}
