@@ -3,7 +3,7 @@ BIN := .venv/bin
 SETUP := sh scripts/setup_env.sh
 
 .NOTPARALLEL:
-.PHONY: help run test lint format bench wheel clean
+.PHONY: help run test lint format mutants soak bench wheel clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -28,6 +28,14 @@ format: ## format and fix what can be fixed without a thought
 	@$(SETUP) dev
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+mutants: ## break the project one line at a time, roundtrip must notice each; ARGS="--only resolve"
+	@$(SETUP) test
+	@$(BIN)/python -m tests.mutation.run $(ARGS)
+
+soak: ## random requests and faults for ten minutes; ARGS="--soak 1h --seed 7" changes that
+	@$(SETUP)
+	@$(BIN)/hicache-bench roundtrip --soak 10m $(ARGS)
 
 bench: ## measure this tool's own overhead, side by side
 	@$(SETUP) mooncake

@@ -9,7 +9,7 @@ from hicache_bench.engine.reports import SaveReport
 from hicache_bench.planning.ledger import PoolLedger
 from hicache_bench.planning.policy import SavePolicy
 from hicache_bench.records.schema import Check
-from hicache_bench.store.base import EXISTS, MISS, NOT_SENT, OK, KeyResult
+from hicache_bench.store.base import EXISTS, MISS, NOT_SENT, OK, KeyResult, Status
 from hicache_bench.workflows.rank import equal, none_of
 from hicache_bench.workflows.roundtrip.fault_rig import Outcome, Rig
 from hicache_bench.workflows.roundtrip.reference import (
@@ -168,6 +168,8 @@ class _Judged:
         """What is lost is what the fault took; each unit that counts as arrived has all its objects."""
         results = self._outcome.report.transfer.results
         lost = None if self._broken.lost is None else self._rig.units_with(self._broken.lost)
+        # Only a batch of errors ends a read: after misses alone, everything that was planned is asked for.
+        ended = any(answer.status is Status.ERROR for answers in results.values() for answer in answers)
         wrong = []
         for item in self._outcome.plan.pools:
             name = item.pool.name
@@ -175,7 +177,8 @@ class _Judged:
             for index, unit in enumerate(item.units.tolist()):
                 answers = results[name][index * count : (index + 1) * count]
                 arrived = unit in self._arrived[name]
-                expected = arrived if lost is None or NOT_SENT in answers else f"{name}:{unit}" not in lost
+                unasked = ended and NOT_SENT in answers
+                expected = arrived if lost is None or unasked else f"{name}:{unit}" not in lost
                 if arrived != (answers.count(OK) == count) or arrived != expected:
                     wrong.append(f"{name}:{unit}")
         return none_of("units that count as arrived and did not, or the other way", wrong)

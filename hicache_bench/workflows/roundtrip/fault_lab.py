@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+from hicache_bench.engine.controller import UnitSelector
 from hicache_bench.engine.reports import SaveReport
 from hicache_bench.planning.policy import SavePolicy
 from hicache_bench.pools.descriptor import KVPoolDescriptor
@@ -103,9 +104,10 @@ class Lab:
         faults: Sequence[Fault] = (),
         *,
         asked: Asked = SELECTIVE,
+        selector: UnitSelector | None = None,
     ) -> Outcome:
         """Restore under faults, and check everything that a restore promises."""
-        outcome = rig.restore(asked, faults, seed=self.seed)
+        outcome = rig.restore(asked, faults, seed=self.seed, selector=selector)
         self.num_restores += 1
         self.bytes_compared += outcome.report.ledger.read.num_bytes
         self.add(label, judge(rig, outcome, broken, max_seconds=self.max_seconds))

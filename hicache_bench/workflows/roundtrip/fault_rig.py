@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hicache_bench.engine.controller import HybridKVController
+from hicache_bench.engine.controller import HybridKVController, UnitSelector
 from hicache_bench.engine.reports import Lookup, RestoreReport, SaveReport
 from hicache_bench.engine.transfer import BATCH_PAGES, SelectiveTransferEngine
 from hicache_bench.planning.plan import TransferPlan
@@ -126,7 +126,14 @@ class Rig:
         finally:
             self.faulty.arm(())
 
-    def restore(self, asked: Asked, faults: Sequence[Fault] = (), *, seed: int = 0) -> Outcome:
+    def restore(
+        self,
+        asked: Asked,
+        faults: Sequence[Fault] = (),
+        *,
+        seed: int = 0,
+        selector: UnitSelector | None = None,
+    ) -> Outcome:
         """Restore into poisoned host pools, with these faults from the lookup on."""
         held = self.held()
         for host_pool in self.host_pools.values():
@@ -143,7 +150,7 @@ class Rig:
                 host_capacity_pages=asked.host_capacity_pages,
                 threshold_tokens=asked.threshold_tokens,
             )
-            report = self.controller.restore(self.prefix, plan)
+            report = self.controller.restore(self.prefix, plan, selector=selector)
         finally:
             self.faulty.arm(())
         seconds = time.perf_counter() - started

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+import numpy as np
+
+from hicache_bench.engine.host import HostPool
 from hicache_bench.errors import StoreContractError
-from hicache_bench.planning.policy import TransferPolicy
+from hicache_bench.planning.policy import BoolVector, TransferPolicy
+from hicache_bench.pools.descriptor import IndexSelection, KVPoolDescriptor
 from hicache_bench.pools.names import Requirement
 from hicache_bench.store.base import OK, error
 from hicache_bench.store.faults import (
@@ -21,7 +26,15 @@ from hicache_bench.store.faults import (
 from hicache_bench.store.wrappers import Operation
 from hicache_bench.workflows.roundtrip.fault_checks import Broken
 from hicache_bench.workflows.roundtrip.fault_lab import Lab
-from hicache_bench.workflows.roundtrip.fault_models import CONV_ONLY, HYBRID, PAGE_TOKENS, PLAIN, SPARSE
+from hicache_bench.workflows.roundtrip.fault_models import (
+    CONV_ONLY,
+    HYBRID,
+    INDEX,
+    LATENT,
+    PAGE_TOKENS,
+    PLAIN,
+    SPARSE,
+)
 from hicache_bench.workflows.roundtrip.fault_rig import Asked, Rig
 from hicache_bench.workflows.roundtrip.reference import needed_units
 
@@ -80,6 +93,24 @@ def _index_evicted(lab: Lab) -> None:
     before = lab.restore(sparse, "index page 5 gone before the lookup")
     lab.equal("gone before the lookup: pages used", 5, before.used_tokens // PAGE_TOKENS)
     lab.recover(sparse)
+    _scored_index_evicted(lab)
+
+
+def _scored_index_evicted(lab: Lab) -> None:
+    """An index that selects blocks has lost a page: poison must not be scored, and all blocks are read."""
+    selected = replace(LATENT, selection=IndexSelection(index_pool=INDEX.name, top_k=1))
+    rig = lab.rig((selected, INDEX), NUM_PAGES, model="selected")
+    lab.save(rig, "save of what an index selects from")
+    gone = rig.keys_of(INDEX.name, 5)
+    scored: list[str] = []
+
+    def score(pool: KVPoolDescriptor, _host_pool: HostPool) -> BoolVector:
+        scored.append(pool.name)
+        return np.ones(NUM_PAGES, dtype=np.bool_)
+
+    label = "a page of a scored index evicted"
+    lab.restore(rig, label, Broken(lost=gone), [EvictBeforeGet(frozenset(gone))], selector=score)
+    lab.equal(f"{label}: pools that were selected from", [], scored)
 
 
 def _draft_missing(lab: Lab) -> None:

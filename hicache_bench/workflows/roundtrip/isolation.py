@@ -170,6 +170,8 @@ def _diverging(stage: _Stage) -> tuple[list[Check], list[Request]]:
     checks += stage.verified(
         second, second.shared_units(shared, second.all_units), "the other saved everything"
     )
+    # The same pages after another beginning are other pages: what they hold depends on all before them.
+    checks.append(_finds_nothing(Request(owner, stage.seeds(step, branch=3) + common[step:]), store))
     second.save(store)
     for request, what in ((first, "the first"), (second, "the second"), (first, "the first again")):
         checks += stage.verified(request, request.all_units, what)
@@ -285,15 +287,16 @@ def _ranks(stage: _Stage) -> tuple[list[Check], list[Request]] | None:
     checks = []
     for pool in owners[0].pools:
         units = len(requests[0].all_units[pool.name])
-        shards = len(
-            {tuple(map(pool.shard_of, pool.stored_components)) for pool in _named(owners, pool.name)}
-        )
+        shards = 2 if pool.sharding is Sharding.SHARDED else 1
         written = sum(saved.written[pool.name].units for saved in saves)
         checks.append(equal(f"{pool.name}: pages written by two ranks", str(units * shards), str(written)))
     held = [request.all_units for request in requests]
-    lost = _removed_last(requests[1], store)
-    if lost is not None:
-        held[1] = {**held[1], lost: held[1][lost] - {max(held[1][lost])}}
+    # Neither rank's own best is legal on the other: one has lost its last page, the other the one before.
+    for number, back in ((1, 1), (0, 2)):
+        lost = _removed(requests[number], store, back)
+        if lost is not None:
+            name, unit = lost
+            held[number] = {**held[number], name: held[number][name] - {unit}}
     lookups = [request.look_up(store) for request in requests]
     for policy in stage.policies:
         legal = [
@@ -320,15 +323,12 @@ def _ranks(stage: _Stage) -> tuple[list[Check], list[Request]] | None:
     return checks, requests
 
 
-def _named(owners: Sequence[Owner], name: str) -> Iterator[KVPoolDescriptor]:
-    return (pool for owner in owners for pool in owner.pools if pool.name == name)
-
-
-def _removed_last(request: Request, store: KVStoreBackend) -> str | None:
-    """Take the last page of a pool that the ranks share out from one of them; the name of the pool."""
+def _removed(request: Request, store: KVStoreBackend, back: int) -> tuple[str, int] | None:
+    """Take the page that many from the end of a pool that the ranks share out from one of them; which."""
     sharded = [pool for pool in request.owner.pools if pool.sharding is Sharding.SHARDED and pool.constrains]
     if not sharded:
         return None
     pool = next((pool for pool in sharded if pool.attention is AttentionType.RECURRENT), sharded[0])
-    request.remove_unit(store, pool, max(request.all_units[pool.name]))
-    return pool.name
+    unit = sorted(request.all_units[pool.name])[-back]
+    request.remove_unit(store, pool, unit)
+    return pool.name, unit

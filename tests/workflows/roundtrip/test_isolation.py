@@ -105,14 +105,8 @@ def test_a_shard_that_is_written_once_for_two_ranks_is_found(monkeypatch: pytest
         return [first, *(replace(owner, registry=first.registry) for owner in others)]
 
     monkeypatch.setattr(isolation, "owners_of", alike)
-    monkeypatch.setattr(isolation, "_named", lambda owners, name: _named_apart(SHARDED, name))
     found = failed_kinds([proofs_of(SHARDED)["TP 2, a page of one rank absent"]])
     assert "pages written by two ranks" in found
-
-
-def _named_apart(variant: Variant, name: str):
-    right = variant_of(variant.spec.name, tp=2)
-    return (pool for pools in right.pools.values() for pool in pools if pool.name == name)
 
 
 def test_the_least_of_the_best_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
