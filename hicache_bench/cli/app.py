@@ -12,7 +12,7 @@ import typer
 
 from hicache_bench import __version__
 from hicache_bench.cli import doctor, keys, presets, roundtrip, run
-from hicache_bench.cli.terminal import leave_quietly, print_note, replace_closed_streams
+from hicache_bench.cli.terminal import leave_quietly, prepare_streams, print_note
 from hicache_bench.errors import HicacheBenchError, OutputError
 
 INTERRUPTED = 130
@@ -54,12 +54,12 @@ def main() -> None:
     # A run that is terminated, or whose terminal goes away, must close its store and stop its master too.
     for name in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(name, _interrupt)
-    replace_closed_streams()
     # No command does linear algebra that threads would help, and starting them slows numpy's import: 60 ms
     # where the other processors are busy.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(100_000)  # imports alone make the collector run hundreds of times, and find nothing
     try:
+        prepare_streams()
         try:
             app()
         finally:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hicache_bench.cli.terminal import visible
+
 if TYPE_CHECKING:
     from hicache_bench.workflows.doctor import Check
 
@@ -53,7 +55,7 @@ def _render(check: Check) -> str:
 def _wrap(text: str, indent: str) -> list[str]:
     # A command that is broken inside a word cannot be copied.
     return textwrap.wrap(
-        text,
+        visible(text),
         width=_WIDTH,
         initial_indent=indent,
         subsequent_indent=indent,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import typer
@@ -13,12 +14,16 @@ if TYPE_CHECKING:
     from hicache_bench.workflows.model_keys import Tokens
     from hicache_bench.workflows.variant import Variant, VariantOptions
 
+_FIND_STORE = "mooncake"
+
 
 @takes_variant
 def keys_command(
     variant: VariantOptions,
     preset: str = typer.Option(..., "--preset", help="Name or alias of a preset, or a path to a .yaml file."),
-    page_hash: str | None = typer.Option(None, "--hash", help="Hash of the page whose keys are printed."),
+    page_hash: str | None = typer.Option(
+        None, "--hash", help="Hash of the page whose keys are printed, in hexadecimal."
+    ),
     tokens: str | None = typer.Option(
         None, help="Length of an example prompt of token ids 1, 2, 3, ...; the keys of its last whole page."
     ),
@@ -31,7 +36,7 @@ def keys_command(
         False, "--describe", help="Print as JSON what a router needs to build the keys itself."
     ),
     find: bool = typer.Option(False, "--find", help="Ask a running store which keys of --prompt it has."),
-    store: str = typer.Option("mooncake", help="Store that --find asks: mooncake."),
+    store: str | None = typer.Option(None, help="Store that --find asks: mooncake, which is the default."),
     master: str | None = typer.Option(
         None, help="HOST:PORT of the running Mooncake master that --find asks."
     ),
@@ -41,14 +46,15 @@ def keys_command(
 
     Exits 1 if --find finds nothing at all.
     """
-    from hicache_bench.cli.terminal import print_json
+    from hicache_bench.cli.terminal import print_json, print_note, print_text
     from hicache_bench.config.load import load_model
     from hicache_bench.report.keys import describe_keys, keys_as_dict, keys_text
     from hicache_bench.workflows.footprint import PAGE_HASH
     from hicache_bench.workflows.model_keys import example_tokens, prompt_hashes, read_prompt, shards_of
     from hicache_bench.workflows.variant import apply_options
 
-    _check_options(page_hash, tokens, prompt, describe=describe, find=find, store=store, master=master)
+    _check_pages(page_hash, tokens, prompt, describe=describe, find=find)
+    _check_find(prompt, find=find, store=store, master=master)
     unit = _key_unit(key_unit)
     chosen = apply_options(load_model(preset), variant)
     shards = shards_of(chosen)
@@ -56,7 +62,7 @@ def keys_command(
         print_json(describe_keys(chosen, shards, unit))
         return
     if find and prompt is not None and master is not None:
-        _find(chosen, read_prompt(prompt), unit, store, master, json=json)
+        _find(chosen, read_prompt(prompt), unit, master, json=json)
         return
     if prompt is not None:
         pages = list(enumerate(prompt_hashes(chosen, read_prompt(prompt), unit)))
@@ -64,22 +70,20 @@ def keys_command(
         pages = list(enumerate(prompt_hashes(chosen, example_tokens(_length(tokens)), unit)))[-1:]
     else:
         pages = [(-1, page_hash or PAGE_HASH)]
+        if page_hash is not None and chosen.chain_seed is not None:
+            print_note(
+                "note: --adapter and --salt enter the hash of a page; the one given with --hash must contain "
+                "them already"
+            )
     if json:
         print_json(keys_as_dict(chosen, shards, pages, unit))
     else:
         for line in keys_text(chosen, shards, pages):
-            typer.echo(line)
+            print_text(f"{line}\n")
 
 
-def _check_options(
-    page_hash: str | None,
-    tokens: str | None,
-    prompt: str | None,
-    *,
-    describe: bool,
-    find: bool,
-    store: str,
-    master: str | None,
+def _check_pages(
+    page_hash: str | None, tokens: str | None, prompt: str | None, *, describe: bool, find: bool
 ) -> None:
     from hicache_bench.errors import InputError
 
@@ -89,15 +93,24 @@ def _check_options(
         raise InputError(f"{given[0]} and {given[1]} name different pages; give one of them")
     if describe and (given or find):
         raise InputError(f"--describe is of no single page; leave {given[0] if given else '--find'} out")
-    if page_hash is not None and (not page_hash or not page_hash.isprintable() or " " in page_hash):
-        raise InputError(f"--hash {page_hash!r} is no page hash; give hexadecimal digits")
-    if find and store != "mooncake":
-        raise InputError(f"--store {store!r} has no running server to ask; allowed: mooncake")
+    if page_hash is not None and not re.fullmatch("(?:[0-9a-fA-F]{2})+", page_hash):
+        raise InputError(
+            f"--hash {page_hash!r} is no page hash; give an even number of hexadecimal digits (a whole hash "
+            "has 64)"
+        )
+
+
+def _check_find(prompt: str | None, *, find: bool, store: str | None, master: str | None) -> None:
+    from hicache_bench.errors import InputError
+
+    if store not in (None, _FIND_STORE):
+        raise InputError(f"--store {store!r} has no running server to ask; allowed: {_FIND_STORE}")
     if find and (prompt is None or master is None):
         missing = "--prompt FILE" if prompt is None else "--master HOST:PORT"
         raise InputError(f"--find asks a running store for the keys of a prompt; give {missing} too")
-    if master is not None and not find:
-        raise InputError("--master is the store that --find asks; give --find too, or leave it out")
+    for option, value in (("--master", master), ("--store", store)):
+        if value is not None and not find:
+            raise InputError(f"{option} is the store that --find asks; give --find too, or leave it out")
 
 
 def _key_unit(name: str) -> KeyUnit:
@@ -122,7 +135,7 @@ def _length(text: str) -> int:
     return length
 
 
-def _find(variant: Variant, tokens: Tokens, unit: KeyUnit, store: str, master: str, *, json: bool) -> None:
+def _find(variant: Variant, tokens: Tokens, unit: KeyUnit, master: str, *, json: bool) -> None:
     from dataclasses import asdict
 
     from hicache_bench.cli.terminal import print_json, print_result
@@ -133,7 +146,7 @@ def _find(variant: Variant, tokens: Tokens, unit: KeyUnit, store: str, master: s
     from hicache_bench.workflows.stores import open_store
 
     hashes = prompt_hashes(variant, tokens, unit)
-    with open_store(store, stored_bytes=0, master=master) as opened:
+    with open_store(_FIND_STORE, stored_bytes=0, master=master) as opened:
         found = take_inventory(opened.backend, variant, hashes)
         hint = None
         if not found.keys_found:

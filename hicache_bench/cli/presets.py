@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -102,6 +103,8 @@ def diff_command(
     if json:
         print_json({"presets": names, "differences": [asdict(difference) for difference in differences]})
     else:
+        if names[0] == names[1]:
+            names = [f"{name} ({given})" for name, given in zip(names, (first, second), strict=True)]
         print_result(render_diff(names[0], names[1], differences))
 
 
@@ -109,7 +112,7 @@ def diff_command(
 def import_command(
     source: str = typer.Argument(help="A config.json, a directory that has one, or - for standard input."),
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="File to write; printed on stdout if not given.")
+        Path | None, typer.Option("--out", "-o", help="File to write; - is stdout, as if not given.")
     ] = None,
     name: str | None = typer.Option(None, help="Name of the preset; what the config says if not given."),
     force: bool = typer.Option(False, "--force", help="Replace the file if it exists."),
@@ -118,20 +121,37 @@ def import_command(
 
     What was concluded rather than read is told on stderr, and noted in the file.
     """
-    from hicache_bench.cli.terminal import print_note
+    from hicache_bench.cli.terminal import print_note, print_text
     from hicache_bench.workflows.preset_import import import_preset, write_file
 
+    if out is not None and str(out) == "-":
+        out = None
+    if out is not None:
+        _check_target(source, out)
     imported = import_preset(source, name=name)
     for note in imported.notes:
         print_note(note if note.startswith("warning:") else f"note: {note}")
     if out is None:
-        typer.echo(imported.text, nl=False)
+        print_text(imported.text)
         return
     write_file(imported.text, out, force=force)
     spec = imported.preset.spec
-    typer.echo(
-        f"{out}: {spec.name}, {len(spec.layers)} layers of {spec.architecture}, digest {spec.digest[:16]}"
+    print_text(
+        f"{out}: {spec.name}, {len(spec.layers)} layers of {spec.architecture}, digest {spec.digest[:16]}\n"
     )
+
+
+def _check_target(source: str, out: Path) -> None:
+    """Not even ``--force`` may destroy what was imported."""
+    from hicache_bench.errors import OutputError
+
+    is_source = False
+    for read in (Path(source), Path(source) / "config.json"):
+        # One that is not there is no other file's name. ValueError: a NUL byte in the path.
+        with suppress(OSError, ValueError):
+            is_source |= out.samefile(read)
+    if is_source:
+        raise OutputError(f"--out {str(out)!r} is the config that is imported; give another path")
 
 
 @app.command("schema")

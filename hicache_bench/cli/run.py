@@ -11,7 +11,7 @@ import typer
 from hicache_bench.cli.variant import takes_variant
 
 if TYPE_CHECKING:
-    from hicache_bench.workflows.variant import VariantOptions
+    from hicache_bench.workflows.variant import Variant, VariantOptions
 
 
 @takes_variant
@@ -58,8 +58,11 @@ def run_command(
     from hicache_bench.workflows.run import RunOptions, run
     from hicache_bench.workflows.variant import apply_options
 
+    chosen = apply_options(load_model(preset), variant)
+    if queries:
+        _check_index(chosen)
     options = RunOptions(
-        variant=apply_options(load_model(preset), variant),
+        variant=chosen,
         token_lengths=tuple(parse_tokens(length) for length in tokens.split(",")),
         save_policy=SavePolicy.parse(save_policy),
         local_prefix_tokens=parse_tokens(local_prefix),
@@ -88,4 +91,15 @@ def run_command(
     if record.failed_checks:
         raise VerificationError(
             f"{len(record.failed_checks)} checks failed; the record says what was expected and found"
+        )
+
+
+def _check_index(variant: Variant) -> None:
+    from hicache_bench.errors import InputError
+
+    pools = (pool for pools in variant.pools.values() for pool in pools)
+    if not any(pool.selection is not None for pool in pools):
+        raise InputError(
+            f"--queries reads the blocks that an index selects, and no index of model {variant.spec.name!r} "
+            "selects any; leave --queries out"
         )

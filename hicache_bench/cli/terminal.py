@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -13,21 +14,48 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from hicache_bench.errors import OutputError
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 PIPED_WIDTH = 80
 _QUIET_SECONDS = 2.0
 
+# A terminal obeys these, and a name in a preset or a path may hold them: C0 but tab and line feed, DEL, C1.
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
+
+
+def visible(text: str) -> str:
+    """``text`` with control characters, tab and line feed apart, written out: a backslash, ``x1b``."""
+    return text.translate(_CONTROLS)
+
 
 def print_result(result: RenderableType) -> None:
-    """Print on stdout; 80 columns and no colour where it is not a terminal."""
+    """Print on stdout; where it is not a terminal, 80 columns, no colour, no blanks at the end of a line."""
     from rich.console import Console
+    from rich.segment import Segment, Segments
 
     # A user's names are shown as they are: "[red]" and ":ok:" are no markup here.
     literal = partial(Console, markup=False, emoji=False, highlight=False)
-    console = literal() if sys.stdout.isatty() else literal(width=PIPED_WIDTH, color_system=None)
-    console.print(result)
+    is_terminal = sys.stdout.isatty()
+    console = literal() if is_terminal else literal(width=PIPED_WIDTH, color_system=None)
+    segments = Segments(
+        Segment(text if control else visible(text), style, control)
+        for text, style, control in console.render(result)
+    )
+    if is_terminal:
+        console.print(segments, end="")
+        return
+    with console.capture() as capture:
+        console.print(segments, end="")
+    sys.stdout.write("\n".join(line.rstrip(" ") for line in capture.get().split("\n")))
+    sys.stdout.flush()
+
+
+def print_text(text: str) -> None:
+    """Print text that ends its own lines, and that a replaced character would spoil: a key, a file."""
+    typer.echo(visible(text), nl=False)
 
 
 def print_json(data: object) -> None:
@@ -38,14 +66,25 @@ def print_json(data: object) -> None:
 def print_note(text: str) -> None:
     """Print a line that is not a result, on stderr; one that nobody can read must not cost the result."""
     with suppress(OSError):
-        typer.echo(text, err=True)
+        typer.echo(visible(text), err=True)
 
 
-def replace_closed_streams() -> None:
-    """Give a process that was started without stdout or stderr (``>&-``) somewhere to write to."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 -- lives as long as the process
+def prepare_streams() -> None:
+    """Make both streams take any text; a process started without stderr (``2>&-``) says nothing there.
+
+    Raises:
+        OutputError: stdout is closed (``>&-``), so that no result could be seen.
+    """
+    if sys.stderr is None:
+        # Lives as long as the process.
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123
+    if sys.stdout is None:
+        raise OutputError(
+            "stdout is closed, and results go there; open it, or send it to a file or /dev/null"
+        )
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A stream of few characters, such as ASCII, must not cost the result; stderr escapes what it lacks.
+        sys.stdout.reconfigure(errors="replace")
 
 
 def leave_quietly(exit_code: int = 0) -> None:

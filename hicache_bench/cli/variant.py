@@ -41,7 +41,8 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 def _variant_options(
     kv_dtype: Annotated[
-        str | None, typer.Option(help="Keys, values, latents: bf16, fp16, fp32, fp8, fp8-packed, fp8-scaled.")
+        str | None,
+        typer.Option(help="KV: bf16, fp16, fp32, fp8; fp8-packed for MLA only, fp8-scaled for K and V only."),
     ] = None,
     state_dtype: Annotated[str | None, typer.Option(help="Recurrent states: fp32, bf16, fp16, fp8.")] = None,
     index_dtype: Annotated[str | None, typer.Option(help="Index keys: fp8 or fp4.")] = None,

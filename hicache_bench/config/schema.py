@@ -110,7 +110,14 @@ AttentionName = Annotated[
         f"letters, digits, _ and - (at most 32), and not {NO_ATTENTION!r}",
     ),
 ]
-Text = Annotated[str, _Matching(r"[\s\S]*\S[\s\S]*", "text that is not blank")]
+# A terminal obeys control characters; tabs and line feeds come of a folded or literal block.
+Text = Annotated[
+    str,
+    _Matching(
+        r"(?=[\s\S]*\S)[^\x00-\x08\x0b-\x1f\x7f-\x9f]*",
+        "text that is not blank, without control characters",
+    ),
+]
 Profile = Annotated[str, _OneOf(tuple(PROFILES))]
 Engine = Annotated[str, _OneOf(tuple(profile for profile in PROFILES if profile != BY_KIND))]
 ElementType = Annotated[str, _OneOf(tuple(DTYPE_BYTES))]

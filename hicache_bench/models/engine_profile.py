@@ -40,6 +40,7 @@ from hicache_bench.models.spec import (
     count_layers,
 )
 from hicache_bench.pools.descriptor import IndexSelection, KVPoolDescriptor, Rank
+from hicache_bench.pools.geometry import dashed
 from hicache_bench.pools.names import AttentionType, PoolName, Requirement
 
 SGLANG = "sglang-0.5.23"
@@ -172,7 +173,7 @@ def _compressed_pools(builder: PoolBuilder, layers: Layers) -> tuple[KVPoolDescr
     if spec.kv_dtype != "fp8":
         raise ConfigError(
             f"model {spec.name!r}: compressed rows are fp8 with bf16 rope dims, whatever is asked for; use "
-            f"--kv-dtype fp8 instead of {spec.kv_dtype}"
+            f"--kv-dtype fp8 instead of {dashed(spec.kv_dtype)}"
         )
     if spec.page_tokens != V4_PAGE_TOKENS:
         raise ConfigError(

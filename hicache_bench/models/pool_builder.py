@@ -73,9 +73,13 @@ class PoolBuilder:
         """A K/V pool over ``layers``, which must agree in their heads: one pool has one row size."""
         shapes = {(layer.kv_heads, layer.head_dim, layer.v_head_dim) for layer, _ in layers}
         if len(shapes) > 1:
+            shown = " and ".join(
+                f"{heads} x {dim}" + (f" (V {v_dim})" if v_dim not in (None, dim) else "")
+                for heads, dim, v_dim in sorted(shapes, key=lambda shape: (shape[0], shape[1], shape[2] or 0))
+            )
             raise ConfigError(
-                f"model {self.spec.name!r}: pool {name!r} would hold layers of different heads "
-                f"{sorted(shapes, key=str)}; one pool has one row size"
+                f"model {self.spec.name!r}: pool {name!r} would hold layers of different KV heads x dims, "
+                f"{shown}; one pool has one row size, so give its layers the same heads and dims"
             )
         kv_heads, head_dim, v_head_dim = shapes.pop()
         components = geometry.kv_components(

@@ -74,6 +74,11 @@ class Component:
         return self.num_layers * self.rows * self.row_bytes
 
 
+def dashed(dtype: str) -> str:
+    """A dtype as the command line writes it: ``fp8-packed``."""
+    return dtype.replace("_", "-")
+
+
 def dtype_bytes(dtype: str) -> int:
     """Bytes of one element of ``dtype``.
 
@@ -111,7 +116,13 @@ def kv_components(
     """``k`` and ``v`` of full, sliding or chunked attention: ``P·L·heads·head_dim·E`` bytes each.
 
     ``fp8_scaled`` adds a ``scale`` component: one fp32 per token, layer and head for K and for V.
+
+    Raises:
+        ConfigError: ``fp8_packed``, which is a format of MLA rows; an unknown dtype; heads and ranks that do
+            not divide.
     """
+    if dtype == PACKED_FP8:
+        raise _wrong_format(PACKED_FP8, "MLA rows", "K and V", SCALED_FP8)
     heads = heads_per_rank(kv_heads, tp_size)
     size = 1 if dtype == SCALED_FP8 else dtype_bytes(dtype)
     components = [
@@ -139,9 +150,11 @@ def split_heads(
     chunks = tp_lcm // tp_size
     for component in components:
         if component.heads % chunks:
+            most = tp_size * component.heads
+            allowed = [most // size for size in range(component.heads, 0, -1) if component.heads % size == 0]
             raise ConfigError(
-                f"{component.heads} heads a rank cannot be cut into {chunks} objects; use a --tp-lcm of "
-                f"which every rank gets a divisor of {component.heads}"
+                f"--tp-lcm {tp_lcm} would cut the {component.heads} KV heads of a rank into {chunks} "
+                f"objects; allowed here: {', '.join(map(str, allowed))}"
             )
     return tuple(
         replace(
@@ -155,19 +168,27 @@ def split_heads(
     )
 
 
+def _wrong_format(dtype: str, of: str, held: str, instead: str) -> ConfigError:
+    allowed = ", ".join(map(dashed, (*DTYPE_BYTES, instead)))
+    return ConfigError(f"{dashed(dtype)} is a format of {of}, and a pool here holds {held}; use {allowed}")
+
+
 def mla_components(
     *, num_layers: int, kv_lora_rank: int, qk_rope_head_dim: int, page_tokens: int, dtype: str
 ) -> tuple[Component, ...]:
     """The MLA latent, one object: ``P·L·(kv_lora_rank+qk_rope_head_dim)·E``, or ``P·L·656`` packed.
 
     Raises:
-        ConfigError: ``fp8_packed`` for dims other than 512 + 64, which is all that the format describes.
+        ConfigError: ``fp8_packed`` for dims other than 512 + 64, which is all that the format describes;
+            ``fp8_scaled``, which is a format of K and V; an unknown dtype.
     """
+    if dtype == SCALED_FP8:
+        raise _wrong_format(SCALED_FP8, "K and V", "MLA rows", PACKED_FP8)
     if dtype == PACKED_FP8:
         if (kv_lora_rank, qk_rope_head_dim) != (512, 64):
             raise ConfigError(
-                f"{PACKED_FP8} rows exist for MLA dims 512+64 only, not {kv_lora_rank}+{qk_rope_head_dim}; "
-                "use bf16 or fp8"
+                f"{dashed(PACKED_FP8)} rows exist for MLA dims 512+64 only, not "
+                f"{kv_lora_rank}+{qk_rope_head_dim}; use bf16 or fp8"
             )
         row_bytes = PACKED_FP8_MLA_ROW_BYTES
     else:

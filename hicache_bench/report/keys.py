@@ -10,6 +10,7 @@ from rich.table import Table
 from hicache_bench.pools.keys import KeyUnit, NamespacedKeyBuilder
 from hicache_bench.report.preset_data import pool_fields
 from hicache_bench.report.presets import hit_policy_text, plain_table
+from hicache_bench.report.tables import plural
 from hicache_bench.workflows.key_inventory import Inventory
 from hicache_bench.workflows.model_keys import Shard, page_keys, trailing_pages
 from hicache_bench.workflows.variant import Variant
@@ -28,8 +29,7 @@ def keys_text(variant: Variant, shards: Shards, pages: Sequence[tuple[int, str]]
         for name, group in shards.items():
             pool = group[0].pool
             needs = hit_policy_text(pool, trailing_pages(pool))
-            count = f"{len(group)} shard{'s' if len(group) > 1 else ''}"
-            yield f"{name} ({pool.attention}, {needs}, {count})"
+            yield f"{name} ({pool.attention}, {needs}, {plural(len(group), 'shard')})"
             yield from (f"  {key}" for _, _, key in page_keys(variant, group, page_hash))
 
 
@@ -111,7 +111,7 @@ def _heading(variant: Variant, key_unit: KeyUnit) -> dict[str, Any]:
         "digest": variant.spec.digest,
         "profile": variant.profile,
         "ranks": len(variant.pools),
-        "page_tokens": next(iter(variant.pools.values()))[0].page_tokens,
+        "page_tokens": variant.page_tokens,
         "key_scheme": keys.scheme,
         "namespace": keys.namespace if isinstance(keys, NamespacedKeyBuilder) else None,
         "key_unit": key_unit.value,

@@ -24,7 +24,7 @@ def preset_as_dict(counted: VariantBytes) -> dict[str, Any]:
         "digest": spec.digest,
         "profile": variant.profile,
         "served_by": list(preset.served_by),
-        "page_tokens": spec.page_tokens,
+        "page_tokens": variant.page_tokens,
         "engine_default_page_tokens": spec.engine_default_page_tokens,
         "kv_dtype": spec.kv_dtype,
         "state_dtype": spec.state_dtype,

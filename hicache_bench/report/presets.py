@@ -18,6 +18,7 @@ from hicache_bench.planning.policy import TransferPolicy
 from hicache_bench.pools.descriptor import KVPoolDescriptor
 from hicache_bench.pools.keys import NamespacedKeyBuilder
 from hicache_bench.pools.names import AttentionType, Requirement
+from hicache_bench.report.tables import plural
 from hicache_bench.units import format_size, format_tokens
 from hicache_bench.workflows.footprint import (
     COMPARED_TOKENS,
@@ -121,11 +122,20 @@ def _heading(variant: Variant) -> Text:
     lines = [
         f"{preset.name}{aliases}: {preset.summary}",
         f"{spec.architecture}, served by {served}, digest {spec.digest[:16]}",
-        f"profile {variant.profile}, pages of {spec.page_tokens} tokens (engine default {default})",
+        f"profile {variant.profile}, pages of {_page_text(variant)} (engine default {default})",
         "KV {}, states {}, convolutions {}, index {}, layout {}".format(*dtypes, deployment.layout),
     ]
     spread = deployment_text(deployment)
     return Text("\n".join([*lines, spread] if spread else lines))
+
+
+def _page_text(variant: Variant) -> str:
+    """``64 tokens``; with decode-context ranks, which share a page, also what each holds of it."""
+    ranks = variant.deployment.dcp_size
+    text = plural(variant.page_tokens, "token")
+    if ranks == 1:
+        return text
+    return f"{text}: {variant.spec.page_tokens} on each of {ranks} decode-context ranks"
 
 
 def _layers(variant: Variant) -> Table:

@@ -43,8 +43,9 @@ def _heading(record: RunRecord) -> Text:
     logical = [pool.name for pool in pools.values() if pool.decision == "skip"]
     stored = len(pools) - len(logical)
     page_tokens = record.preset["page_tokens"] * record.deployment["dcp"]
+    pages = f"pages of {plural(page_tokens, 'token')}"
     lines = [
-        f"{record.preset['name']}: profile {record.profile}, pages of {page_tokens} tokens, {stored} pools",
+        f"{record.preset['name']}: profile {record.profile}, {pages}, {plural(stored, 'pool')}",
         f"store {record.store}, keys {record.key_scheme}, saved {record.save_policy}",
     ]
     if logical:
@@ -82,25 +83,24 @@ def _shared(sharing: SharingRecord) -> str:
         times = f"{sharing.kv_heads} KV heads, so stored {sharing.copies:g} times"
     else:
         times = f"padded to {sharing.copies:g} times the bytes of one rank"
-    return (
-        f"{sharing.pool}: {_counted(sharing.shards, 'shard')} on {_counted(sharing.ranks, 'rank')}; {times}"
-    )
+    return f"{sharing.pool}: {plural(sharing.shards, 'shard')} on {plural(sharing.ranks, 'rank')}; {times}"
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def plural(number: int, what: str) -> str:
+    """``1 pool``, ``2 pools``."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _length(result: LengthResult) -> Iterator[RenderableType]:
     tag = f"[{result.evidence}]"
     how = "moved and verified" if result.evidence == Evidence.MEASURED.value else "counted, not moved"
-    title = f"\n{format_tokens(result.tokens)} tokens, {result.pages} pages: {how}"
+    title = f"\n{format_tokens(result.tokens)} tokens, {plural(result.pages, 'page')}: {how}"
     yield Text(title + (f" ({result.evidence_reason})" if result.evidence_reason else ""), style="bold")
     for warning in result.warnings:
         yield Text(f"warning: {warning}", style="yellow")
     for ranks in _alike(result.ranks):
         if len(result.ranks) > 1:
-            others = f", and {_counted(len(ranks) - 1, 'rank')} like it" if len(ranks) > 1 else ""
+            others = f", and {plural(len(ranks) - 1, 'rank')} like it" if len(ranks) > 1 else ""
             yield Text(f"\nrank {ranks[0].rank}{others}")
         yield from _accounts(ranks[0], tag)
     yield Text(f"\n{'policies' if len(result.ranks) == 1 else 'ranks and cluster'} compared {tag}")
@@ -260,17 +260,18 @@ def _headroom(baseline: int, num_bytes: int) -> str:
 
 def _timing(result: LengthResult) -> str:
     over = "" if len(result.ranks) == 1 else f" over {len(result.ranks)} ranks"
-    stored = f"[{result.evidence}] stored {result.stored.num_bytes:,} B in {result.stored.objects:,} objects"
+    objects = plural(result.stored.objects, "object")
+    stored = f"[{result.evidence}] stored {result.stored.num_bytes:,} B in {objects}"
     keys = sum(rank.lookup_keys for rank in result.ranks)
     save = [rank.save_seconds for rank in result.ranks if rank.save_seconds is not None]
     lookup = [rank.lookup_seconds for rank in result.ranks if rank.lookup_seconds is not None]
     if not save:
-        return f"{stored}; lookup asks {keys:,} keys{over}"
+        return f"{stored}; lookup asks {plural(keys, 'key')}{over}"
     samples = len(result.ranks[0].policies[0].seconds)
     return (
         f"{stored}; save {format_seconds(sum(save))}{over}\n"
-        f"[{result.evidence}] lookup of {keys:,} keys {format_seconds(sum(lookup))}{over}; "
-        f"time is the median of {samples} restores"
+        f"[{result.evidence}] lookup of {plural(keys, 'key')} {format_seconds(sum(lookup))}{over}; "
+        f"time is the median of {plural(samples, 'restore')}"
         + ("" if over else "\nheadroom = bytes of that policy / bytes read")
     )
 

@@ -82,7 +82,7 @@ def prompt_hashes(variant: Variant, tokens: Tokens, key_unit: KeyUnit) -> list[s
     Raises:
         InputError: not one whole page.
     """
-    page_tokens = next(iter(variant.pools.values()))[0].page_tokens
+    page_tokens = variant.page_tokens
     hashes = page_hashes(tokens, page_tokens, parent=variant.chain_seed, key_unit=key_unit)
     if not hashes:
         least = page_tokens + (key_unit is KeyUnit.BIGRAM)

@@ -47,6 +47,8 @@ def _check_file(name: str) -> FileCheck:
 
 def _problems(preset: ModelPreset) -> Iterator[str]:
     """What keeps the pools from being stored, under every grouping that the preset may be used with."""
+    if preset.profile == SGLANG and not preset.served_by:
+        yield f"profile {SGLANG} is what an engine does, and served_by is empty; use profile {BY_KIND}"
     served = SGLANG in preset.served_by
     profiles = dict.fromkeys((preset.profile, BY_KIND, *((SGLANG,) if served else ())))
     for profile in profiles:

@@ -14,7 +14,7 @@ from hicache_bench.config.load import parse_model
 from hicache_bench.config.read import read_input, shown_name
 from hicache_bench.config.schema import ModelPreset, PresetName
 from hicache_bench.config.write import write_preset
-from hicache_bench.errors import InputError, OutputError
+from hicache_bench.errors import ConfigError, InputError, OutputError
 from hicache_bench.models.hf.importer import MAX_CONFIG_BYTES, import_config, read_config
 from hicache_bench.models.spec import ModelSpec
 
@@ -40,7 +40,11 @@ def import_preset(source: str, *, name: str | None = None) -> ImportedPreset:
     _check_name(name)
     content = read_input(_config_of(source), limit=MAX_CONFIG_BYTES, what=f"a {CONFIG_NAME}")
     shown = shown_name(source)
-    imported = import_config(read_config(content, file=shown), name=name)
+    data = read_config(content, file=shown)
+    try:
+        imported = import_config(data, name=name)
+    except ConfigError as error:
+        raise ConfigError(f"{shown}: {error}") from None
     spec = imported.spec
     # The name of a path says where a file lay on one machine; it is left out.
     origin = f"{CONFIG_NAME} of {spec.architecture}"

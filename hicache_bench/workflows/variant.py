@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from hicache_bench.config.schema import ModelPreset
-from hicache_bench.errors import InputError
-from hicache_bench.models.deployment import Deployment
-from hicache_bench.models.engine_profile import PROFILES, cluster_pools
-from hicache_bench.models.spec import ModelSpec
+from hicache_bench.config.document import shorten
+from hicache_bench.config.schema import MAX_DIMENSION, ModelPreset
+from hicache_bench.errors import ConfigError, InputError
+from hicache_bench.models.deployment import MAX_WORKERS, Deployment
+from hicache_bench.models.engine_profile import PROFILES, SGLANG, cluster_pools
+from hicache_bench.models.spec import (
+    CompressedAttention,
+    GatedDelta,
+    KimiDelta,
+    Lightning,
+    Mamba1,
+    Mamba2,
+    ModelSpec,
+    SparseIndex,
+)
 from hicache_bench.pools.descriptor import KVPoolDescriptor, Rank
-from hicache_bench.pools.geometry import DTYPE_BYTES, INDEX_DTYPES, KV_DTYPES
+from hicache_bench.pools.geometry import DTYPE_BYTES, INDEX_DTYPES, KV_DTYPES, dashed
 from hicache_bench.pools.keys import (
     KeyBuilder,
     NamespacedKeyBuilder,
@@ -23,6 +35,8 @@ from hicache_bench.pools.keys import (
 )
 from hicache_bench.pools.layout import STORABLE_LAYOUTS
 from hicache_bench.pools.names import Layout
+
+_SIZED_BY_STATE_DTYPE = (GatedDelta, KimiDelta, Lightning, Mamba1, Mamba2)
 
 KEY_SCHEMES = (NamespacedKeyBuilder.scheme, SglangKeyBuilder.scheme)
 
@@ -73,6 +87,11 @@ class Variant:
         """
         return cluster_pools(self.spec, profile=self.profile, deployment=self.deployment)
 
+    @property
+    def page_tokens(self) -> int:
+        """Tokens of the tier's page, which decode-context ranks share: ``P x DCP``."""
+        return self.spec.page_tokens * self.deployment.dcp_size
+
     @cached_property
     def keys(self) -> KeyBuilder:
         """The chosen key scheme, which has a key for every stored pool of every rank.
@@ -121,10 +140,12 @@ def apply_options(preset: ModelPreset, options: VariantOptions) -> Variant:
         "kv_dtype": _chosen("--kv-dtype", options.kv_dtype, KV_DTYPES),
         "state_dtype": _chosen("--state-dtype", options.state_dtype, tuple(DTYPE_BYTES)),
         "index_dtype": _chosen("--index-dtype", options.index_dtype, INDEX_DTYPES),
-        "page_tokens": options.page_tokens,
+        "page_tokens": _page_tokens(options.page_tokens),
     }
     spec = replace(preset.spec, **{name: value for name, value in changes.items() if value is not None})
+    _check_effect(spec, options)
     profile = _chosen("--profile", options.profile, tuple(PROFILES), dashes=True) or preset.profile
+    _check_served(spec, profile, options.key_scheme)
     return Variant(preset, spec, profile, deployment, options)
 
 
@@ -141,9 +162,56 @@ def parse_layout(name: str) -> Layout:
         raise InputError(f"unknown layout {name!r}; allowed: {allowed}") from error
 
 
+def _page_tokens(given: int | None) -> int | None:
+    if given is not None and not 1 <= given <= MAX_DIMENSION:
+        raise InputError(f"--page-tokens {given} is no page size; allowed: 1 to {MAX_DIMENSION:,}")
+    return given
+
+
+def _check_effect(spec: ModelSpec, options: VariantOptions) -> None:
+    """An option that changes no byte would still change the digest, and so every key."""
+    layers = (*spec.layers, *(spec.draft_layers if options.draft else ()))
+    attentions = [spec.attentions[name] for name in {name for names in layers for name in names}]
+    if options.state_dtype is not None and not any(
+        isinstance(attention, _SIZED_BY_STATE_DTYPE) for attention in attentions
+    ):
+        raise ConfigError(
+            f"--state-dtype is of recurrent states, and model {spec.name!r} has none that it sizes; leave it "
+            "out"
+        )
+    scaled = any(
+        isinstance(attention, SparseIndex)
+        or (isinstance(attention, CompressedAttention) and attention.index_head_dim is not None)
+        for attention in attentions
+    )
+    if options.index_dtype is not None and not scaled:
+        raise ConfigError(
+            f"--index-dtype is of index keys with scales, and model {spec.name!r} has none; leave it out"
+        )
+
+
+def _check_served(spec: ModelSpec, profile: str, key_scheme: str) -> None:
+    if spec.served_by:
+        return
+    for given, instead in (
+        (profile == SGLANG and f"--profile {SGLANG}", "--profile by_kind"),
+        (key_scheme == SglangKeyBuilder.scheme and f"--key-scheme {key_scheme}", "--key-scheme namespaced"),
+    ):
+        if given:
+            raise ConfigError(
+                f"{given} is what an engine does, and no engine serves model {spec.name!r} (served_by is "
+                f"empty); use {instead}"
+            )
+
+
 def _check_keys(options: VariantOptions) -> None:
-    _check_text("--salt", options.salt)
-    _check_text("--adapter", options.adapter)
+    for option, text in (
+        ("--salt", options.salt),
+        ("--adapter", options.adapter),
+        ("--model-name", options.model_name),
+        ("--extra-backend-tag", options.extra_backend_tag),
+    ):
+        _check_text(option, text)
     if options.key_scheme not in KEY_SCHEMES:
         raise InputError(f"unknown key scheme {options.key_scheme!r}; allowed: {', '.join(KEY_SCHEMES)}")
     if options.key_scheme != SglangKeyBuilder.scheme:
@@ -156,38 +224,43 @@ def _check_keys(options: VariantOptions) -> None:
 
 
 def _check_text(option: str, text: str | None) -> None:
+    """The text itself is not told: a salt is a secret."""
     try:
         (text or "").encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"{option} {text!r} is not UTF-8 text; give it as such") from error
+        raise InputError(f"{option} is not UTF-8 text; give it as such") from error
+    for position, character in enumerate(text or "", 1):
+        if unicodedata.category(character) == "Cc":
+            raise InputError(
+                f"{option} has the control character {character!r} at position {position}; allowed: text "
+                "without control characters"
+            )
 
 
 def _chosen(option: str, value: str | None, allowed: tuple[str, ...], *, dashes: bool = False) -> str | None:
-    """``value`` if it is one of ``allowed``; ``fp8-packed`` is ``fp8_packed``."""
+    """``value`` if it is one of ``allowed``; ``fp8-packed`` is ``fp8_packed`` unless ``dashes`` differ."""
     if value is None:
         return None
     found = value if dashes else value.replace("-", "_")
     if found not in allowed:
-        raise InputError(f"{option} {value!r} is unknown; allowed: {', '.join(allowed)}")
+        shown = allowed if dashes else map(dashed, allowed)
+        raise InputError(f"{option} {value!r} is unknown; allowed: {', '.join(shown)}")
     return found
 
 
 def _parse_cp(text: str) -> tuple[int, bool]:
-    size, _, kind = text.partition(":")
-    if (
-        not size.isdecimal()
-        or not size.isascii()
-        or kind not in ("", "sharded", "replicated")
-        or int(size) < 1
-    ):
+    match = re.fullmatch("0*([1-9][0-9]{0,8})(?::(sharded|replicated)?)?", text)
+    if match is None:
         raise InputError(
-            f"--cp {text!r} is not a number of ranks; use N:sharded or N:replicated, such as 8:sharded"
+            f"--cp {shorten(text)!r} is not a number of ranks; use N:sharded or N:replicated, such as "
+            f"8:sharded (up to {MAX_WORKERS:,} ranks)"
         )
+    size, kind = match.groups()
     if int(size) == 1:
         return 1, False
     if not kind:
         raise InputError(
-            f"--cp {text} does not say what the ranks hold; use {text}:sharded (each its part of a page) or "
-            f"{text}:replicated (all the same bytes)"
+            f"--cp {text} does not say what the ranks hold; use {size}:sharded (each its part of a page) or "
+            f"{size}:replicated (all the same bytes)"
         )
     return int(size), kind == "sharded"

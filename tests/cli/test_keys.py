@@ -29,14 +29,19 @@ def lines(command: Command, *arguments: object) -> list[str]:
 
 
 def test_keys_of_a_page(command: Command) -> None:
-    found = lines(command, "qwen3-next", "--tp", 2, *SGLANG, "--hash", "h0")
+    page_hash = "ab" * 32
+    found = lines(command, "qwen3-next", "--tp", 2, *SGLANG, "--hash", page_hash)
     rows = [
         row for row in golden()["keys"] if row["tp_size"] == 2 and row["pp_size"] == 1 and not row["is_mla"]
     ]
     expected = {
-        key for row in rows if not row["config_prefix"] for pool in ("kv", "mamba") for key in row[pool]
+        key.replace("h0", page_hash)
+        for row in rows
+        if not row["config_prefix"]
+        for pool in ("kv", "mamba")
+        for key in row[pool]
     }
-    assert expected == {line for line in found if line.startswith("h0")}
+    assert expected == {line for line in found if page_hash in line}
 
 
 def test_without_a_page_a_placeholder_stands_for_its_hash(command: Command) -> None:
@@ -108,8 +113,13 @@ def test_a_logical_anchor_is_described_and_has_no_key(command: Command) -> None:
         (("--find", "--prompt", "x"), ("--master HOST:PORT",)),
         (("--find", "--store", "local"), ("'local'", "allowed: mooncake")),
         (("--master", "a:1"), ("--find",)),
-        (("--hash", "a b"), ("no page hash",)),
+        (("--store", "mooncake"), ("--store", "give --find too")),
+        (("--hash", "a b"), ("no page hash", "hexadecimal")),
         (("--hash", ""), ("no page hash",)),
+        (("--hash", "abc"), ("no page hash", "even number", "64")),
+        (("--hash", "0x12"), ("no page hash",)),
+        (("--hash", "ab\n"), ("no page hash",)),
+        (("--hash", "\u0661\u0662"), ("no page hash",)),
         (("--key-unit", "word"), ("allowed: token, bigram",)),
         (("--tokens", "63"), ("no whole page", "64")),
         (("--tokens", "1e9"), ("16,777,216",)),
@@ -125,7 +135,30 @@ def test_what_cannot_be_is_refused(
 
 
 def test_a_pool_that_sglang_has_no_key_for_is_refused(command: Command) -> None:
-    command("keys", "--preset", "kitchen-sink", *SGLANG).assert_refused(2, "SGLang has no key")
+    scaled = ("--kv-dtype", "fp8-scaled")
+    command("keys", "--preset", "llama-3.1-8b", *scaled, *SGLANG).assert_refused(2, "SGLang has no key")
+
+
+@pytest.mark.parametrize("option", ["--salt", "--adapter"])
+def test_a_given_hash_is_not_seeded_again_and_that_is_told(command: Command, option: str) -> None:
+    plain = ("keys", "--preset", "llama-3.1-8b", *SGLANG)
+    unseeded = command(*plain, "--hash", "ab")
+    seeded = command(*plain, "--hash", "ab", option, "x")
+    assert (0, 0, unseeded.out, "") == (seeded.code, unseeded.code, seeded.out, unseeded.err)
+    assert seeded.err.startswith("note: --adapter and --salt enter the hash of a page")
+    assert "" == command(*plain, "--tokens", "64", option, "x").err
+
+
+def test_pages_of_decode_context_ranks_have_one_size_everywhere(command: Command, tmp_path: Path) -> None:
+    deployed = ("deepseek-v3", "--tp", 8, "--dcp", 8)
+    described = json.loads(command("keys", "--preset", *deployed, "--describe").out)
+    shown = json.loads(command("presets", "show", *deployed, "--json").out)
+    out = ("--store", "count", "--tokens", "1k", "--out", tmp_path)
+    said = command("run", "--preset", *deployed, *out).out
+    assert {512} == {described["page_tokens"], shown["page_tokens"], shown["pools"][0]["page_tokens"]}
+    assert "pages of 512 tokens, 1 pool\n" in said
+    text = command("presets", "show", *deployed).out
+    assert "pages of 512 tokens: 64 on each of 8 decode-context ranks" in text
 
 
 # --- a running store --------------------------------------------------------------------------------------

@@ -180,6 +180,16 @@ def test_diff_as_json(command: Command) -> None:
     assert [] == same["differences"]
 
 
+def test_a_diff_of_equal_names_tells_the_files_apart(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text(LLAMA.read_text().replace("head_dim: 128", "head_dim: 64"))
+    heading = command("presets", "diff", "llama-3.1-8b", "mine.yaml").out.split("───")[0]
+    assert "(llama-3.1-8b)" in heading
+    assert "llama-3.1-8b (mine.yaml)" in heading
+
+
 def test_diff_of_a_name_that_is_none(command: Command) -> None:
     command("presets", "diff", "deepseek", "nothing-of-the-kind").assert_refused(2, "no preset is named")
 
@@ -210,6 +220,26 @@ def test_import_writes_a_file_once(command: Command, config: Path, tmp_path: Pat
     assert "mine" == out.read_text()
     assert 0 == command("presets", "import", config, "-o", out, "--force").code
     assert text == out.read_text()
+
+
+def test_import_to_a_dash_is_stdout(
+    command: Command, config: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert command("presets", "import", config) == command("presets", "import", config, "-o", "-")
+    assert [config] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["config.json", "link.json", "hard.json", "sub/../config.json"])
+def test_import_never_replaces_its_source(command: Command, config: Path, name: str) -> None:
+    (config.parent / "sub").mkdir()
+    (config.parent / "link.json").symlink_to(config)
+    (config.parent / "hard.json").hardlink_to(config)
+    before = config.read_bytes()
+    for source in (config, config.parent):
+        answer = command("presets", "import", source, "-o", config.parent / name, "--force")
+        answer.assert_refused(2, "is the config that is imported", "give another path")
+    assert before == config.read_bytes()
 
 
 def test_import_reads_standard_input(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

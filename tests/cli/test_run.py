@@ -54,7 +54,7 @@ def test_json_on_stdout_is_the_record_on_disk(command: Command, out: Path) -> No
 
 def test_every_option_reaches_the_run(command: Command, out: Path) -> None:
     options = (
-        "--preset qwen3-next-80b-a3b --tokens 1k,2k --store count --local-prefix 512 --queries 2 "
+        "--preset deepseek-v3.2 --tokens 1k,2k --store count --local-prefix 512 --queries 2 "
         "--save-policy state=all,window=trailing:+1 --key-scheme sglang --layout page_first_direct --json"
     )
     record = json.loads(command("run", *options.split(), "--out", out).out)
@@ -110,6 +110,8 @@ def impossible(tmp_path: Path) -> Path:
         (["--layout", "layer_first"], ["layer_first", "use page_first"]),
         (["--repeat", "0"], ["--repeat"]),
         (["--queries", "-1"], ["--queries"]),
+        (["--preset", "qwen3-next", "--queries", "1"], ["--queries", "no index", "leave --queries out"]),
+        (["--preset", "minimax-m3", "--queries", "1"], ["--queries", "no index", "leave --queries out"]),
         (["--preset", "kitchen-sink", "--key-scheme", "sglang"], ["use --key-scheme namespaced"]),
     ],
     ids=" ".join,

@@ -304,10 +304,16 @@ def test_a_block_index_is_one_head_in_the_kv_dtype():
         ),
         (
             lambda: geometry.split_heads(kv(kv_heads=4), tp_rank=0, tp_size=1, tp_lcm=8),
-            "4 heads a rank cannot be cut into 8",
+            "4 KV heads of a rank into 8 objects; allowed here: 1, 2, 4$",
         ),
         (lambda: geometry.dtype_bytes("int3"), "'int3'.*bf16"),
-        (lambda: kv(dtype="fp8_packed"), "fp8_packed"),
+        (lambda: kv(dtype="fp8_packed"), "fp8-packed is a format of MLA rows.* fp8-scaled$"),
+        (
+            lambda: geometry.mla_components(
+                num_layers=1, kv_lora_rank=512, qk_rope_head_dim=64, page_tokens=1, dtype="fp8_scaled"
+            ),
+            "fp8-scaled is a format of K and V.* fp8-packed$",
+        ),
         (
             lambda: geometry.mla_components(
                 num_layers=1, kv_lora_rank=256, qk_rope_head_dim=64, page_tokens=1, dtype="fp8_packed"

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from hicache_bench.records.schema import Amount, Check, PolicyResult, RunRecord
-from hicache_bench.report.tables import render_run
+from hicache_bench.report.tables import plural, render_run
 from tests.workflows.runs import PRESETS, cached_run, only_length, read_bytes
 
 K, M = 1 << 10, 1 << 20
@@ -67,7 +67,7 @@ def test_moved_and_counted_lengths_of_one_run_are_told_apart() -> None:
     text = text_of(record)
     assert widest(text) <= 80
     assert "512 tokens, 8 pages: moved and verified" in text
-    assert "64k tokens, 1024 pages: counted, not moved (needs" in text
+    assert "64k tokens, 1,024 pages: counted, not moved (needs" in text
     summary = text[text.index("all lengths") :].splitlines()
     rows = {
         line.split()[0]: line.split()[1]
@@ -265,3 +265,10 @@ def test_the_time_of_ranks_is_that_of_the_slowest() -> None:
     assert 3 == text.count("500.0 ms")
     assert "250.0 ms" not in text
     assert "headroom" not in text
+
+
+def test_one_is_not_many() -> None:
+    assert ["0 pools", "1 pool", "1,024 pools"] == [plural(number, "pool") for number in (0, 1, 1024)]
+    text = text_of(cached_run("llama-3.1-8b", 64))
+    assert ", 1 pool\n" in text
+    assert "64 tokens, 1 page: " in text

@@ -155,7 +155,8 @@ def test_draft_pools_are_counted_where_they_are_asked_for() -> None:
         ("qwen3-next-80b-a3b", {"layout": "layer_first"}, "layer_first"),
         ("llama-3.1-8b", {"layout": "layer_first"}, "layer_first"),
         ("llama-3.1-8b", {"tp": 3}, "cannot be split"),
-        ("kitchen-sink", {"key_scheme": "sglang"}, "no key"),
+        ("llama-3.1-8b", {"key_scheme": "sglang", "kv_dtype": "fp8-scaled"}, "no key"),
+        ("kitchen-sink", {"key_scheme": "sglang"}, "no engine serves"),
     ],
 )
 def test_what_the_engine_refuses_is_refused(name: str, options: dict[str, Any], reason: str) -> None:

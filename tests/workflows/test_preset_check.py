@@ -94,3 +94,12 @@ def test_a_file_that_is_no_preset_is_a_problem_not_an_exception(tmp_path: Path, 
     (found,) = check_files([str(path)])
     assert found.problems
     assert found.preset is None
+
+
+def test_an_engine_s_profile_that_no_engine_serves_is_named(tmp_path: Path) -> None:
+    text = shipped("llama-3.1-8b").replace(
+        "served_by: [sglang-0.5.23]", "served_by: []\nprofile: sglang-0.5.23"
+    )
+    (problem,) = check(tmp_path, text).problems
+    assert "served_by is empty; use profile by_kind" in problem
+    assert () == check(tmp_path, text.replace("profile: sglang-0.5.23", "profile: by_kind")).problems

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from hicache_bench.config.catalogue import shipped_files
 from hicache_bench.config.load import load_model, parse_model
 from hicache_bench.config.schema import ModelPreset
 from hicache_bench.errors import ConfigError, InputError
 from hicache_bench.models.deployment import Deployment
+from hicache_bench.models.engine_profile import pools_of
 from hicache_bench.pools.keys import page_hashes
 from hicache_bench.pools.names import Layout
 from hicache_bench.workflows.variant import Variant, VariantOptions, apply_options
@@ -132,12 +136,20 @@ def test_fp8_halves_keys_and_values_and_leaves_states_alone() -> None:
         ("llama-3.1-8b", {"cp": "0:sharded"}, "not a number of ranks"),
         ("llama-3.1-8b", {"cp": "8:halved"}, "not a number of ranks"),
         ("llama-3.1-8b", {"key_scheme": "vllm"}, "unknown key scheme 'vllm'"),
-        ("llama-3.1-8b", {"salt": "\udcff"}, "--salt .* is not UTF-8"),
-        ("llama-3.1-8b", {"adapter": "\udcff"}, "--adapter .* is not UTF-8"),
+        ("llama-3.1-8b", {"salt": "\udcff"}, "--salt is not UTF-8"),
+        ("llama-3.1-8b", {"adapter": "\udcff"}, "--adapter is not UTF-8"),
         ("llama-3.1-8b", {"model_name": "x"}, "--model-name.*--key-scheme sglang"),
         ("llama-3.1-8b", {"extra_backend_tag": "x"}, "--extra-backend-tag.*--key-scheme sglang"),
         ("llama-3.1-8b", {"tp": 3}, "8 KV heads cannot be split over TP 3"),
-        ("llama-3.1-8b", {"kv_dtype": "fp8_packed"}, "fp8_packed"),
+        ("llama-3.1-8b", {"kv_dtype": "fp8_packed"}, "fp8-packed is a format of MLA rows"),
+        ("llama-3.1-8b", {"page_tokens": 0}, "--page-tokens 0.*allowed: 1 to 16,777,216"),
+        ("llama-3.1-8b", {"page_tokens": (1 << 24) + 1}, "--page-tokens 16777217.*allowed: 1 to 16,777,216"),
+        ("llama-3.1-8b", {"cp": "2:"}, "--cp 2: does not say.*use 2:sharded.*2:replicated"),
+        ("llama-3.1-8b", {"state_dtype": "fp32"}, "--state-dtype .*'llama-3.1-8b'"),
+        ("deepseek-v4-flash", {"state_dtype": "bf16"}, "--state-dtype"),
+        ("llama-3.1-8b", {"index_dtype": "fp8"}, "--index-dtype .*'llama-3.1-8b'"),
+        ("kitchen-sink", {"profile": "sglang-0.5.23"}, "no engine serves.*--profile by_kind"),
+        ("minimax-text-01", {"key_scheme": "sglang"}, "no engine serves.*--key-scheme namespaced"),
         ("kimi-linear", {"tp": 64}, "32 state heads cannot be split over TP 64"),
         ("deepseek-v4-flash", {"page_tokens": 64}, "pages of 256 tokens only, not 64"),
         ("deepseek-v4-flash", {"kv_dtype": "bf16"}, "--kv-dtype fp8 instead of bf16"),
@@ -150,3 +162,38 @@ def test_fp8_halves_keys_and_values_and_leaves_states_alone() -> None:
 def test_what_does_not_go_together_is_refused(preset: str, options: dict[str, object], words: str) -> None:
     with pytest.raises((InputError, ConfigError), match=words):
         _ = variant(preset, **options).pools
+
+
+@pytest.mark.parametrize("option", ["salt", "adapter", "model_name", "extra_backend_tag"])
+@pytest.mark.parametrize("code", [*range(32), *range(127, 160)])
+def test_a_control_character_is_refused_and_the_text_not_told(option: str, code: int) -> None:
+    with pytest.raises(InputError, match=r"control character .* at position 7") as refused:
+        variant("llama-3.1-8b", key_scheme="sglang", **{option: f"secret{chr(code)}"})
+    assert "secret" not in str(refused.value)
+    assert chr(code) not in str(refused.value)
+
+
+@pytest.mark.parametrize("preset", sorted(shipped_files()))
+def test_a_dtype_is_refused_where_it_changes_no_byte(preset: str) -> None:
+    """The two dtypes are tried on every preset; the oracle is the bytes of its pools, not its layers."""
+    model = load_model(preset)
+    for option, dtype in (("state_dtype", "fp16"), ("index_dtype", "fp4")):
+        fields: dict[str, Any] = {option: dtype}
+        changed = replace(model.spec, **fields)
+        sizes = [
+            [pool.unit_bytes for pool in pools_of(spec, profile=model.profile)]
+            for spec in (model.spec, changed)
+        ]
+        if sizes[0] != sizes[1]:
+            assert changed == variant(model, **{option: dtype}).spec
+            continue
+        with pytest.raises(ConfigError, match="leave it out"):
+            variant(model, **{option: dtype})
+
+
+def test_the_page_of_decode_context_ranks_is_the_tier_s() -> None:
+    model = variant("deepseek-v3", tp=8, dcp=8)
+    assert {512} == {
+        model.page_tokens,
+        *(pool.page_tokens for pools in model.pools.values() for pool in pools),
+    }
