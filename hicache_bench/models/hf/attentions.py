@@ -134,8 +134,8 @@ def _per_layer_overrides(fields: Fields) -> dict[int, Mapping[str, Any]]:
                 key, block.value(key), f"an object under a layer from 0 to {fields.num_layers - 1}"
             )
         known = ("head_dim", "v_head_dim", "num_key_value_heads")
-        for name in block.value(key):
-            if name not in known and may_decide(name):
+        for name, value in block.value(key).items():
+            if name not in known and may_decide(name, value):
                 raise ConfigError(f"{block.path(key)}.{name} is not understood; known are {', '.join(known)}")
         overrides[layer] = {name: value for name, value in block.value(key).items() if value is not None}
     return overrides

@@ -27,9 +27,9 @@ from hicache_bench.models.spec import (
     SparseIndex,
 )
 
-HEADS = ("num_attention_heads", "n_head", "n_heads")
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 HIDDEN = ("hidden_size", "n_embd", "d_model")
-KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "num_attention_groups")
+KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "num_attention_groups", "num_query_groups")
 HEAD_DIMS = ("head_dim", "attention_head_dim", "kv_channels")
 MAMBA_HEADS = ("mamba_n_heads", "mamba_num_heads", "n_mamba_heads")
 MAMBA_HEAD_DIMS = ("mamba_d_head", "mamba_head_dim", "mamba_headdim")
@@ -37,6 +37,8 @@ MAMBA_GROUPS = ("mamba_n_groups", "mamba_num_groups", "mamba_ngroups", "n_groups
 MAMBA_STATES = ("mamba_d_state", "mamba_state_dim", "ssm_state_size", "state_size")
 MAMBA_KERNELS = ("mamba_d_conv", "conv_kernel")
 MAMBA_EXPANDS = ("mamba_expand", "expand")
+DOUBLE_WIDTH = ("zamba", "zamba2")
+"""Families whose attention runs on twice the hidden size where no head size is given."""
 LIGHTNING_FAMILIES = ("minimax", "minimax_m1", "minimax_text_01")
 
 
@@ -68,6 +70,7 @@ class Dimensions:
     def _full(self, layer: int) -> FullAttention | MlaAttention:
         fields = self.fields
         if fields.has("kv_lora_rank"):
+            fields.set_aside(*KV_HEADS)
             return MlaAttention(
                 kv_lora_rank=fields.dimension("kv_lora_rank"),
                 qk_rope_head_dim=fields.dimension("qk_rope_head_dim"),
@@ -77,6 +80,7 @@ class Dimensions:
         heads = None
         if fields.has("num_global_key_value_heads") and not by_layer and fields.flag("attention_k_eq_v"):
             heads = fields.dimension("num_global_key_value_heads")
+            self._check_shared("num_global_key_value_heads", heads, fields, HEADS, layer)
         fields.set_aside("num_global_key_value_heads", "global_head_dim")
         head_dim = None if by_layer else fields.optional("global_head_dim")
         head_dim = head_dim or self._head_dim(layer)
@@ -92,8 +96,14 @@ class Dimensions:
         other = fields.block("attention_other_setting")
         heads = fields.optional("swa_num_key_value_heads", layer=layer)
         head_dim = fields.optional("swa_head_dim", layer=layer)
+        if heads is not None:
+            attention_heads = ("swa_num_attention_heads",) if fields.has("swa_num_attention_heads") else HEADS
+            self._check_shared("swa_num_key_value_heads", heads, fields, attention_heads, layer)
         if other is not None:  # Step: its sliding layers have settings of their own
-            heads = heads or other.optional(*KV_HEADS)
+            own_heads = other.optional(*KV_HEADS)
+            if own_heads is not None:
+                self._check_shared(other.given(*KV_HEADS), own_heads, other, HEADS, None)
+            heads = heads or own_heads
             head_dim = head_dim or other.optional("head_dim")
         own = head_dim
         head_dim = head_dim or self._head_dim(layer)
@@ -137,30 +147,78 @@ class Dimensions:
 
     def _kv_heads(self, layer: int) -> int:
         fields = self.fields
-        multi_query = fields.flag("multi_query") and not fields.flag("new_decoder_architecture")
-        if multi_query:
-            fields.set_aside(*KV_HEADS)
-            return 1
-        if fields.flag("multi_query_attention"):
-            return fields.dimension("multi_query_group_num")
-        heads = fields.optional(*KV_HEADS, layer=layer)
+        if fields.flag("multi_query") and not fields.flag("new_decoder_architecture"):
+            return self._one_head(layer)
+        groups = ("multi_query_group_num",) if fields.flag("multi_query_attention") else ()
+        heads = fields.optional(*groups, *KV_HEADS, layer=layer)
+        if groups and not fields.has("multi_query_group_num"):
+            heads = fields.dimension("multi_query_group_num")
         if heads is None:
-            heads = fields.dimension(*HEADS, layer=layer)
-            self.notes["num_key_value_heads is absent: there are as many as attention heads"] = None
+            heads = self._attention_heads(layer)
+            self.notes["num_key_value_heads is absent or null: there are as many as attention heads"] = None
+        elif not fields.has("num_attention_heads_per_layer"):
+            self._check_shared(fields.given(*groups, *KV_HEADS), heads, fields, HEADS, layer)
+        return heads
+
+    def _one_head(self, layer: int) -> int:
+        """``multi_query``: one KV head, whatever number of heads Falcon's class saves beside it."""
+        fields = self.fields
+        heads = fields.optional(*KV_HEADS, layer=layer)
+        name = fields.given(*KV_HEADS)
+        falcon = name in ("num_kv_heads", "n_head_kv") and heads == fields.optional(*HEADS, layer=layer)
+        if heads not in (None, 1) and not falcon:
+            raise ConfigError(
+                f"config contradicts itself: {fields.path('multi_query')} is true, which is one KV head, and "
+                f"{fields.path(name)} is {heads}; keep the right one"
+            )
+        return 1
+
+    def _check_shared(
+        self, name: str, kv_heads: int, fields: Fields, attention_names: tuple[str, ...], layer: int | None
+    ) -> None:
+        """Each KV head serves as many attention heads; without their number nothing can be said."""
+        heads = fields.optional(*attention_names, layer=layer)
+        if heads is not None and heads % kv_heads:
+            raise ConfigError(
+                f"config contradicts itself: {fields.path(name)} is {kv_heads}, and "
+                f"{fields.path(fields.given(*attention_names))} {heads} is no multiple of it; correct one of "
+                "them"
+            )
+
+    def _attention_heads(self, layer: int) -> int:
+        fields = self.fields
+        heads = fields.optional(*HEADS, layer=layer)
+        if heads is None:
+            raise ConfigError(
+                f"config has no {' or '.join(map(fields.path, HEADS))}, and what is cached depends on it; "
+                "add it, or both num_key_value_heads and head_dim, as the model's own code has them"
+            )
         return heads
 
     def _head_dim(self, layer: int) -> int:
         fields = self.fields
-        for name in HEAD_DIMS:
-            value = fields.optional(name, layer=layer)
-            if value is not None:
-                return value
-        hidden, heads = fields.dimension(*HIDDEN, layer=layer), fields.dimension(*HEADS, layer=layer)
-        if hidden % heads:
+        # Zamba has kv_channels too, which its attention does not use.
+        names = HEAD_DIMS[:2] if self.model_type in DOUBLE_WIDTH else HEAD_DIMS
+        for name in names:
+            if fields.found(name, layer):
+                return fields.dimension(name, layer=layer)
+        value = fields.optional(*names, layer=layer)
+        return value or self._derived_head_dim(layer)
+
+    def _derived_head_dim(self, layer: int) -> int:
+        fields = self.fields
+        heads = self._attention_heads(layer)
+        factor = 2 if self.model_type in DOUBLE_WIDTH else 1
+        width = factor * fields.dimension(*HIDDEN, layer=layer)
+        if width % heads:
             raise ConfigError(
-                f"config has no head_dim, and hidden size {hidden} is no multiple of {heads} attention heads"
+                f"config has no head_dim, and hidden size {width // factor} is no multiple of {heads} "
+                "attention heads; add head_dim, as the model's own code has it"
             )
-        return hidden // heads
+        times = "twice the hidden size" if factor > 1 else "hidden size"
+        note = f"head_dim is absent or null: {times} by attention heads, {width // heads}"
+        self.notes[note] = None
+        return width // heads
 
     def _v_head_dim(self, head_dim: int, layer: int) -> int | None:
         value = self.fields.optional("v_head_dim", layer=layer)
@@ -218,7 +276,7 @@ class Dimensions:
                 value_dim=fields.dimension("linear_value_head_dim"),
                 conv_kernel=fields.dimension("linear_conv_kernel_dim"),
             )
-        if any(fields.has(name) for name in MAMBA_HEADS) or self.model_type == "mamba2":
+        if any(fields.has(name) for name in MAMBA_HEADS):
             return self._mamba2()
         if any(fields.has(name) for name in MAMBA_STATES):
             return self._mamba1()
@@ -232,11 +290,9 @@ class Dimensions:
 
     def _mamba2(self) -> Mamba2:
         fields = self.fields
-        pure = self.model_type == "mamba2"
-        heads = fields.dimension(*(("num_heads",) if pure else MAMBA_HEADS))
-        head_dims = ("head_dim",) if pure else MAMBA_HEAD_DIMS
-        automatic = [name for name in head_dims if fields.value(name) == "auto"]
-        given = [name for name in head_dims if name not in automatic]
+        heads = fields.dimension(*MAMBA_HEADS)
+        automatic = [name for name in MAMBA_HEAD_DIMS if fields.value(name) == "auto"]
+        given = [name for name in MAMBA_HEAD_DIMS if name not in automatic]
         head_dim, inner = fields.optional(*given), fields.optional("mamba_d_ssm")
         if head_dim is None or inner is not None:
             inner = inner or self._expanded()
@@ -247,22 +303,23 @@ class Dimensions:
                     + " do not make; correct mamba_d_ssm or the heads"
                 )
             head_dim = inner // heads
+        groups = fields.dimension(*MAMBA_GROUPS)
+        if heads % groups:
+            raise ConfigError(
+                f"config contradicts itself: {fields.path(fields.given(*MAMBA_GROUPS))} is {groups}, and "
+                f"{fields.path(fields.given(*MAMBA_HEADS))} {heads} is no multiple of it; correct one of them"
+            )
         return Mamba2(
             heads=heads,
             head_dim=head_dim,
             state_dim=fields.dimension(*MAMBA_STATES),
-            groups=fields.dimension(*MAMBA_GROUPS),
+            groups=groups,
             conv_kernel=fields.dimension(*MAMBA_KERNELS),
         )
 
     def _mamba1(self) -> Mamba1:
-        inner = (
-            self.fields.optional("intermediate_size")
-            if self.model_type in ("mamba", "falcon_mamba")
-            else None
-        )
         return Mamba1(
-            inner_dim=inner or self._expanded(),
+            inner_dim=self._expanded(),
             state_dim=self.fields.dimension(*MAMBA_STATES),
             conv_kernel=self.fields.dimension(*MAMBA_KERNELS),
         )

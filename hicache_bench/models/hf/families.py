@@ -6,6 +6,7 @@ config leaves it out, who is served, and who is not described by the rules here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -24,7 +25,6 @@ ARCHITECTURES: Mapping[str, str] = MappingProxyType(
         "exaone4": "Exaone4ForCausalLM",
         "falcon": "FalconForCausalLM",
         "falcon_h1": "FalconH1ForCausalLM",
-        "falcon_mamba": "FalconMambaForCausalLM",
         "gemma": "GemmaForCausalLM",
         "gemma2": "Gemma2ForCausalLM",
         "gemma3": "Gemma3ForConditionalGeneration",
@@ -55,8 +55,6 @@ ARCHITECTURES: Mapping[str, str] = MappingProxyType(
         "llama": "LlamaForCausalLM",
         "llama4": "Llama4ForConditionalGeneration",
         "llama4_text": "Llama4ForConditionalGeneration",
-        "mamba": "MambaForCausalLM",
-        "mamba2": "Mamba2ForCausalLM",
         "mimo": "MiMoForCausalLM",
         "mimo_v2": "MiMoV2ForCausalLM",
         "mimo_v2_flash": "MiMoV2FlashForCausalLM",
@@ -172,32 +170,57 @@ PATTERN_DEFAULTS: Mapping[str, tuple[str, int]] = MappingProxyType(
 """Every n-th layer is full attention in these classes when the config leaves the field out; a note says so.
 Source: the ``__post_init__`` of each class in transformers 5.24."""
 
+PATTERN_NEEDED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "hy_v4": ("indexer_types", "index_topk_pattern"),
+        "hy_v4_vl_text": ("indexer_types", "index_topk_pattern"),
+        "minimax": ("layer_types", "attn_type_list"),
+        "minimax_m1": ("layer_types", "attn_type_list"),
+        "minimax_text_01": ("layer_types", "attn_type_list"),
+    }
+)
+"""Hybrids that look like another kind of model where none of these fields says what each layer is."""
+
 WINDOW_IN_EVERY_LAYER = frozenset(
-    {"ministral", "ministral3", "mistral", "mistral3", "mixtral", "phi3", "phimoe", "starcoder2"}
+    {"blt_patcher", "kyutai_speech_to_text", "ministral", "ministral3", "mistral", "mistral3", "mixtral"}
+    | {"moshi", "moshi_depth", "phi3", "phimoe", "starcoder2", "voxtral_realtime_text"}
 )
 """Families whose ``sliding_window``, if there is one, holds in every layer. Source: transformers 5.24."""
 
-WITHOUT_CAUSAL_CACHE = frozenset(
-    {
-        "clip_text_model",
-        "siglip_text_model",
-        "albert",
-        "bert",
-        "camembert",
-        "deberta",
-        "deberta-v2",
-        "distilbert",
-        "electra",
-        "eurobert",
-        "modernbert",
-    }
-    | {"mpnet", "nomic_bert", "roberta", "roformer", "xlm", "xlm-roberta", "xlm-roberta-xl"}
+_ENCODERS = """
+    albert aimv2 aimv2_text_model align altclip audio-spectrogram-transformer bert blip_text_model camembert
+    chinese_clip clap clip clip_text_model clipseg clipseg_text_model clvp clvp_encoder colmodernvbert colpali
+    convbert data2vec-audio data2vec-text deberta deberta-v2 dia_encoder distilbert electra embedding_gemma2
+    embedding_gemma2_text ernie esm esmc eurobert flaubert flava fnet funnel granite_speech5_ctc
+    grounding-dino groupvit groupvit_text_model gte hubert ibert jina_embeddings_v3 lasr_ctc layoutlm
+    layoutlmv2 layoutlmv3 lilt longformer luke markuplm megatron-bert metaclip_2 metaclip_2_text_model
+    mm-grounding-dino mobilebert modernbert modernvbert mpnet mra nemotron3_5_asr nemotron_asr_streaming
+    neomme neobert nomic_bert nystromformer omdet-turbo omniasr_ctc openai_privacy_filter owlv2
+    owlv2_text_model owlvit owlvit_text_model parakeet_ctc parakeet_rnnt parakeet_tdt perceiver rembert
+    roberta roberta-prelayernorm roc_bert roformer sew sew-d siglip siglip2 siglip2_text_model
+    siglip_text_model squeezebert tapas tipsv2 tipsv2_text_model ultrabert ultravbert unispeech unispeech-sat
+    videoprism videoprism_text_model wav2vec2 wav2vec2-bert wav2vec2-conformer wavlm xclip xclip_text_model
+    xlm xlm-roberta xlm-roberta-xl xmod yoso
+"""
+
+WITHOUT_CAUSAL_CACHE = frozenset(_ENCODERS.split())
+"""Encoders of text or speech, and pairs of encoders as CLIP: they keep nothing for a next token. Source: the
+auto classes of transformers 5.24 that have no causal one beside them, and BERT's relatives, which have."""
+
+HEAD_WITHOUT_CACHE = re.compile(
+    r"For(?:MaskedLM|MaskedImageModeling|CTC|RNNT|TDT|\w*Classification|\w*QuestionAnswering(?:Simple)?"
+    r"|MultipleChoice|NextSentencePrediction|XVector|Retrieval|\w*Segmentation|\w*Detection|\w*RewardModel)$"
 )
-"""Encoders: text models that keep nothing for a next token."""
+"""Ends of class names whose head reads a whole text or sound at once, so that no next token follows."""
+
+NO_ATTENTION = "no layer has attention, and a pool of attention is the anchor that states are indexed by"
 
 NOT_DESCRIBED: Mapping[str, str] = MappingProxyType(
     {
+        "falcon_mamba": NO_ATTENTION,
         "longcat_flash": "each of its layers holds two attentions",
+        "mamba": NO_ATTENTION,
+        "mamba2": NO_ATTENTION,
         "recurrent_gemma": "its recurrent blocks are of a kind that is not known",
         "rwkv": "its state is of a kind that is not known",
         "xlstm": "its state is of a kind that is not known",

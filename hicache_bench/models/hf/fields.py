@@ -22,11 +22,15 @@ class Fields:
     """Typed reads of one object of a config. ``null`` means absent, as it does to transformers.
 
     ``num_layers`` is the length that a per-layer list must have; ``per_layer`` replaces fields of one layer.
-    Blocks share the trail of the object they came from.
+    ``defaults`` stands in for fields that are not there at all, and ``defaulted`` has those that were read:
+    a class fills in what is left out, and not what is ``null``. Blocks share the trail of the object they
+    came from.
     """
 
     def __init__(self, data: Mapping[str, Any], *, place: str = "", trail: list[str] | None = None) -> None:
         self._data = data
+        self.defaults: Mapping[str, Any] = {}
+        self.defaulted: dict[str, Any] = {}
         self._place = place
         self._trail: list[str] = [] if trail is None else trail
         self._read: set[str] = set()
@@ -42,22 +46,37 @@ class Fields:
         """Whether the field is there and not ``null``; asking is not reading."""
         return self._data.get(name) is not None
 
+    def given(self, *names: str) -> str:
+        """The first of ``names`` that is there or that its class fills in, else the first of all."""
+        there = [name for name in names if self.has(name)] or [name for name in names if self.known(name)]
+        return there[0] if there else names[0]
+
+    def known(self, name: str) -> bool:
+        """As :meth:`has`, or the field is left out and its class has a default."""
+        return self.has(name) or self._left_to_class(name)
+
+    def _left_to_class(self, name: str) -> bool:
+        return name in self.defaults and name not in self._data
+
     def set_aside(self, *names: str) -> None:
         """Count ``names`` as read: another field decides what they would have decided."""
         self._read.update(names)
 
     def value(self, name: str) -> Any:
-        """The raw value of a field, ``None`` where it is absent."""
+        """The raw value of a field, that of its class where it is left out, else ``None``."""
         self._read.add(name)
+        if self._left_to_class(name):
+            self.defaulted[name] = self.defaults[name]
+            return self.defaults[name]
         if self.has(name):
             self._trail.append(self.path(name))
         return self._data.get(name)
 
-    def unread(self) -> Iterator[tuple[str, str]]:
-        """Fields that hold something and that nobody asked for: name and path, those of blocks too."""
+    def unread(self) -> Iterator[tuple[str, str, Any]]:
+        """Fields that hold something and that nobody asked for: name, path, value, those of blocks too."""
         for name, value in self._data.items():
             if name not in self._read and value not in (None, "", [], {}):
-                yield name, self.path(name)
+                yield name, self.path(name), value
         for block in self._blocks.values():
             yield from block.unread()
 
@@ -100,7 +119,10 @@ class Fields:
 
     def optional(self, *names: str, layer: int | None = None) -> int | None:
         """As :meth:`dimension`, and ``None`` where no name is there."""
-        values = {name: self._of_layer(name, layer) for name in names if self._found(name, layer)}
+        found = [name for name in names if self.found(name, layer)]
+        if not found:  # a default never contradicts what another name says
+            found = [name for name in names if self._left_to_class(name)]
+        values = {name: self._of_layer(name, layer) for name in found}
         for name, value in values.items():
             self._check_integer(name, value, minimum=1, maximum=MAX_DIMENSION)
         if len(set(values.values())) > 1:
@@ -143,7 +165,8 @@ class Fields:
         """The error for a value that a field cannot have."""
         return ConfigError(f"{self.path(name)} is {shown(value)}, and must be {allowed}")
 
-    def _found(self, name: str, layer: int | None) -> bool:
+    def found(self, name: str, layer: int | None) -> bool:
+        """Whether the config gives the field, for all layers or for this one."""
         return self.has(name) or (layer is not None and name in self.per_layer.get(layer, {}))
 
     def _of_layer(self, name: str, layer: int | None) -> Any:

@@ -16,10 +16,11 @@ from typing import Any
 from hicache_bench.errors import ConfigError
 from hicache_bench.models.hf import families
 from hicache_bench.models.hf.attentions import LayeredModel, compressed_model, layered_model
+from hicache_bench.models.hf.class_defaults import class_defaults
 from hicache_bench.models.hf.compressed import is_compressed
 from hicache_bench.models.hf.fields import Fields, shown
 from hicache_bench.models.hf.harmless import may_decide
-from hicache_bench.models.spec import ModelSpec, SparseIndex
+from hicache_bench.models.spec import ModelSpec, RecurrentAttention, SparseIndex
 
 MAX_CONFIG_BYTES = 16 * 1024 * 1024
 """A config is a few kilobytes; what is larger is another file."""
@@ -27,6 +28,8 @@ NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
 """Objects of a multimodal config that hold the text model."""
 MAX_NESTING = 4
 PAGE_TOKENS, COMPRESSED_PAGE_TOKENS, INDEXED_DEFAULT_PAGE_TOKENS = 64, 256, 64
+MAX_DIGITS = 400
+"""Of an integer. No field needs as many, and Python reads none of more than 4,300."""
 DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
 
 
@@ -58,7 +61,9 @@ def read_config(content: bytes, *, file: str) -> dict[str, Any]:
     try:
         # Hub files exist that begin with a byte order mark.
         text = content.decode("utf-8-sig")
-        data = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_no_nan)
+        data = json.loads(
+            text, object_pairs_hook=_without_duplicates, parse_constant=_no_nan, parse_int=_integer
+        )
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file}: not UTF-8 text (byte {error.start}); give a config.json") from None
     except json.JSONDecodeError as error:
@@ -67,7 +72,7 @@ def read_config(content: bytes, *, file: str) -> dict[str, Any]:
         ) from None
     except RecursionError:
         raise ConfigError(f"{file}: nested too deeply for a config.json") from None
-    except ValueError as error:  # a duplicate, a NaN, or an integer of more digits than Python reads
+    except ValueError as error:  # a duplicate, a NaN, or an integer of too many digits
         raise ConfigError(f"{file}: {error}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{file}: holds {shown(data)}, and must be a JSON object")
@@ -91,9 +96,16 @@ def import_config(data: Mapping[str, Any], *, name: str | None = None) -> Import
     _refuse_without_cache(levels, model_type)
     architecture, notes = _architecture(levels, model_type)
     compressed = is_compressed(fields)
+    if not compressed:
+        fields.defaults = class_defaults(model_type)
     layered = compressed_model(fields) if compressed else layered_model(fields, model_type)
+    _refuse_without_attention(layered)
+    notes += [
+        f"{fields.path(field)} is absent: {shown(value)}, as the {model_type} class of transformers has it"
+        for field, value in fields.defaulted.items()
+    ]
     notes += [*layered.notes, *_draft_notes(layered)]
-    kv_dtype, dtype_notes = _kv_dtype(levels, compressed=compressed)
+    kv_dtype, dtype_notes = _kv_dtype(levels, model_type, compressed=compressed)
     state_dtype, state_notes = _state_dtype(levels)
     notes += [*dtype_notes, *state_notes, *_quantization(levels)]
     _refuse_unread(fields)
@@ -142,7 +154,8 @@ def _refuse_without_cache(levels: list[Fields], model_type: str | None) -> None:
             "config is of an encoder-decoder (is_encoder_decoder is true), whose cross-attention cache is "
             "not described here; give the config of a decoder-only model"
         )
-    encoder = model_type in families.WITHOUT_CAUSAL_CACHE or fields.has("type_vocab_size")
+    types = {level.text("model_type") for level in levels}
+    encoder = types & families.WITHOUT_CAUSAL_CACHE or fields.has("type_vocab_size")
     if encoder and not fields.flag("is_decoder"):
         raise ConfigError(
             f"config is of an encoder (model_type {shown(model_type)}), which keeps no KV cache; give the "
@@ -166,15 +179,34 @@ def _refuse_without_cache(levels: list[Fields], model_type: str | None) -> None:
         )
 
 
-def _architecture(levels: list[Fields], model_type: str | None) -> tuple[str, list[str]]:
-    """The class name, and a note where it is unknown and the generic rules are an assumption."""
-    given: str | None = None
+def _refuse_without_attention(layered: LayeredModel) -> None:
+    used = {name for names in layered.layers for name in names}
+    if all(isinstance(layered.attentions[name], RecurrentAttention) for name in used):
+        raise ConfigError(
+            f"config describes a model that is not imported: {families.NO_ATTENTION}; give the config of a "
+            "model with attention layers"
+        )
+
+
+def _given_architecture(levels: list[Fields]) -> str | None:
     for level in levels:
-        if given is None and level.has("architectures"):
+        if level.has("architectures"):
             listed = level.items("architectures")
             if listed and not isinstance(listed[0], str):
                 raise level.wrong("architectures", listed, "a list of class names")
-            given = listed[0] if listed and listed[0] else None
+            if listed and listed[0]:
+                return str(listed[0])
+    return None
+
+
+def _architecture(levels: list[Fields], model_type: str | None) -> tuple[str, list[str]]:
+    """The class name, and a note where it is unknown and the generic rules are an assumption."""
+    given = _given_architecture(levels)
+    if given is not None and families.HEAD_WITHOUT_CACHE.search(given):
+        raise ConfigError(
+            f"config is of {shown(given)}, which reads a whole input at once and keeps no KV cache for a "
+            "next token; give the config of the model with its causal head"
+        )
     outer_type = next((found for level in levels if (found := level.text("model_type"))), None)
     known = families.ARCHITECTURES
     architecture = given or known.get(outer_type or "") or known.get(model_type or "")
@@ -197,26 +229,35 @@ def _draft_notes(layered: LayeredModel) -> list[str]:
     return [f"{layers} not counted: the config does not say what is cached there"]
 
 
-def _kv_dtype(levels: list[Fields], *, compressed: bool) -> tuple[str, list[str]]:
+def _kv_dtype(levels: list[Fields], model_type: str | None, *, compressed: bool) -> tuple[str, list[str]]:
+    """What ``--dtype auto`` of SGLang 0.5.23 makes of the config (``_get_and_verify_dtype``)."""
     if compressed:
         return "fp8", [
             "rows of DeepSeek V4 are cached in fp8 with 64 rotary dims in bf16, whatever the weights are"
         ]
-    for level in reversed(levels):
-        for name in ("dtype", "torch_dtype"):
-            value = level.text(name)
-            if value is None or value == "auto":
-                continue
-            word = value.removeprefix("torch.")
-            if word not in DTYPES:
-                raise level.wrong(name, value, " or ".join(DTYPES))
-            notes = (
-                ["the config's dtype is fp32, which engines lower to 16 bits"]
-                if DTYPES[word] == "fp32"
-                else []
-            )
-            return DTYPES[word], notes
-    return "bf16", ["dtype is absent: KV is taken to be bf16"]
+    dtype = next((found for level in reversed(levels) if (found := _level_dtype(level))), None)
+    if dtype is None:
+        return "bf16", ["dtype is absent: KV is taken to be bf16"]
+    if dtype == "fp32":
+        lowered = "bf16" if (model_type or "").startswith("gemma") else "fp16"
+        return lowered, [f"the config's dtype is fp32, which SGLang 0.5.23 lowers: KV is {lowered}"]
+    return dtype, []
+
+
+def _level_dtype(level: Fields) -> str | None:
+    given: dict[str, str] = {}
+    for name in ("dtype", "torch_dtype"):
+        value = level.text(name)
+        if value is None or value == "auto":
+            continue
+        word = value.removeprefix("torch.")
+        if word not in DTYPES:
+            raise level.wrong(name, value, " or ".join(DTYPES))
+        given[level.path(name)] = DTYPES[word]
+    if len(set(given.values())) > 1:
+        named = " and ".join(f"{path} is {dtype}" for path, dtype in given.items())
+        raise ConfigError(f"config contradicts itself: {named}; keep the right one")
+    return next(iter(given.values()), None)
 
 
 def _state_dtype(levels: list[Fields]) -> tuple[str, list[str]]:
@@ -248,7 +289,7 @@ def _quantization(levels: list[Fields]) -> list[str]:
 
 
 def _refuse_unread(fields: Fields) -> None:
-    unread = sorted(path for name, path in fields.unread() if may_decide(name))
+    unread = sorted(path for name, path, value in fields.unread() if may_decide(name, value))
     if unread:
         named = ", ".join(unread[:4])
         raise ConfigError(
@@ -274,6 +315,15 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"key {shown(name)} is there twice; keep one")
         result[name] = value
     return result
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(
+            f"a number of {len(digits):,} digits, and a config.json has none of more than {MAX_DIGITS}; "
+            "correct the field"
+        )
+    return int(digits)
 
 
 def _no_nan(word: str) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from hicache_bench.errors import ConfigError
-from hicache_bench.models.hf.families import PATTERN_DEFAULTS, WINDOW_IN_EVERY_LAYER
+from hicache_bench.models.hf.families import PATTERN_DEFAULTS, PATTERN_NEEDED, WINDOW_IN_EVERY_LAYER
 from hicache_bench.models.hf.fields import MAX_LAYERS, Fields, shown
 
 LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -78,6 +78,7 @@ class LayerPlan:
         self.notes: list[str] = []
         self.draft_count = max(fields.count(name, MAX_LAYERS) for name in DRAFT_COUNTS)
         self._tail: list[Kinds] = []
+        self._check_pattern_is_there()
         given = {name: self._explicit(name) for name in EXPLICIT if fields.has(name)}
         self.explicit = bool(given)
         lengths = {len(layers) for layers in given.values()}
@@ -92,6 +93,14 @@ class LayerPlan:
         self._set_aside_rules()
         if self.explicit and not any(set(kinds) - {Kind.FULL} for kinds in self.layers):
             self._note_unused_indexes()
+
+    def _check_pattern_is_there(self) -> None:
+        needed = PATTERN_NEEDED.get(self.model_type or "", ())
+        if needed and not any(self.fields.has(name) for name in needed):
+            raise ConfigError(
+                f"config has no {' or '.join(map(self.fields.path, needed))}, which says what each layer of "
+                f"a {self.model_type} model is; add it, as the model's own code has it"
+            )
 
     def _explicit(self, name: str) -> list[Kinds]:
         value = self.fields.value(name)
@@ -136,12 +145,10 @@ class LayerPlan:
             ("sparse_attention_config", self._sparse_attention),
         )
         for name, rule in rules:
-            if self.fields.has(name):
+            if self.fields.known(name):
                 return rule()
         if PATTERN_DEFAULTS.get(self.model_type or "", ("",))[0] == "full_attention_interval":
             return self._every("full_attention_interval", LINEAR)
-        if self.model_type in ("mamba", "falcon_mamba", "mamba2"):
-            return [LINEAR] * self.num_layers
         if self.model_type == "falcon_h1":
             return [(Kind.FULL, Kind.LINEAR)] * self.num_layers
         if self.fields.has("index_topk"):
@@ -241,7 +248,7 @@ class LayerPlan:
     def _windows(self) -> list[Kinds]:
         """Sliding windows: by pattern, from one layer on, or in every layer; off where the config says so."""
         fields, everywhere = self.fields, [FULL] * self.num_layers
-        windowed = any(fields.has(name) for name in WINDOWS)
+        windowed = any(fields.known(name) for name in WINDOWS)
         uses = fields.flag("use_sliding_window")
         if not windowed or uses is False:
             return everywhere
@@ -263,6 +270,11 @@ class LayerPlan:
             raise ConfigError(
                 f"{fields.path('use_sliding_window')} is true and max_window_layers is absent: which layers "
                 "have a window is not said; add it, or layer_types"
+            )
+        if self.model_type not in WINDOW_IN_EVERY_LAYER and any(name in fields.defaults for name in WINDOWS):
+            raise ConfigError(
+                f"config has no {fields.path('layer_types')}, and the {self.model_type} class of "
+                "transformers has windows in some layers only; add the list that its code makes"
             )
         if self.model_type not in WINDOW_IN_EVERY_LAYER:
             self.notes.append("warning: no layer pattern is given; every layer is taken to have the window")

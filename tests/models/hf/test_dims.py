@@ -22,13 +22,16 @@ from hicache_bench.models.spec import (
 )
 from tests.models.hf.configs import CONFIGS, attention_of, dense, small
 
-LINEAR = ["linear_attention"] * 4
+LINEAR = ["linear_attention"] * 3 + ["full_attention"]
 HEADS = {"mamba_n_heads": 8, "mamba_d_state": 16, "mamba_n_groups": 2, "mamba_d_conv": 4}
 
 
 def only(config: dict) -> Any:
-    (attention,) = import_config(config).spec.attentions.values()
-    return attention
+    """The attention of the first layer, which all other layers have too, or full attention beside it."""
+    spec = import_config(config).spec
+    (first,) = spec.layers[0]
+    assert set(spec.attentions) <= {first, "full"}
+    return spec.attentions[first]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +44,15 @@ def only(config: dict) -> Any:
         (small(v_head_dim=8), FullAttention(kv_heads=2, head_dim=16, v_head_dim=8)),
         (small(v_head_dim=16), FullAttention(kv_heads=2, head_dim=16)),
         (small() | {"num_key_value_heads": None}, FullAttention(kv_heads=4, head_dim=16)),
-        (small() | {"num_key_value_heads": 4, "multi_query": True}, FullAttention(kv_heads=1, head_dim=16)),
+        (small() | {"num_key_value_heads": 1, "multi_query": True}, FullAttention(kv_heads=1, head_dim=16)),
+        (
+            small(model_type="falcon", num_kv_heads=4) | {"num_key_value_heads": None, "multi_query": True},
+            FullAttention(kv_heads=1, head_dim=16),
+        ),
+        (small(num_query_groups=2), FullAttention(kv_heads=2, head_dim=16)),
+        (small(num_query_groups=1) | {"num_key_value_heads": None}, FullAttention(kv_heads=1, head_dim=16)),
+        (small(num_heads=4), FullAttention(kv_heads=2, head_dim=16)),
+        (small(4, "zamba2", kv_channels=8), FullAttention(kv_heads=2, head_dim=32)),
         (
             small()
             | {
@@ -89,7 +100,10 @@ def only(config: dict) -> Any:
             small(no_rope_layers=[1] * 4, attention_chunk_size=8),
             ChunkedAttention(kv_heads=2, head_dim=16, chunk=8),
         ),
-        (small(layer_types=["conv"] * 4, conv_L_cache=3, conv_dim=64), ShortConv(channels=64, conv_kernel=3)),
+        (
+            small(layer_types=["conv"] * 3 + ["full_attention"], conv_L_cache=3, conv_dim=64),
+            ShortConv(channels=64, conv_kernel=3),
+        ),
         (
             small(layer_types=LINEAR, linear_num_heads=4, linear_head_dim=8, linear_conv_kernel_dim=4),
             KimiDelta(heads=4, head_dim=8, conv_kernel=4),
@@ -128,20 +142,69 @@ def test_dimensions(config, expected):
     assert only(config) == expected
 
 
-def test_pure_mamba():
-    mamba = {
-        "model_type": "mamba",
-        "num_hidden_layers": 2,
-        "hidden_size": 64,
-        "state_size": 16,
-        "conv_kernel": 4,
-    }
-    assert only(mamba | {"expand": 2}) == Mamba1(inner_dim=128, state_dim=16, conv_kernel=4)
-    assert only(mamba | {"intermediate_size": 96, "expand": 2}) == Mamba1(
-        inner_dim=96, state_dim=16, conv_kernel=4
-    )
-    heads = {"model_type": "mamba2", "num_heads": 8, "head_dim": 16, "n_groups": 1, "expand": 2}
-    assert only(mamba | heads) == Mamba2(heads=8, head_dim=16, state_dim=16, groups=1, conv_kernel=4)
+PURE = {"num_hidden_layers": 2, "hidden_size": 64, "state_size": 16, "conv_kernel": 4, "expand": 2}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        PURE | {"model_type": "mamba"},
+        PURE | {"model_type": "falcon_mamba"},
+        PURE | {"model_type": "mamba2", "num_heads": 8, "head_dim": 16, "n_groups": 1},
+        small(layer_types=["mamba"] * 4, mamba_d_head=16, **HEADS),
+        small(layer_types=["conv"] * 4, conv_L_cache=3),
+        small(layer_types=["mlp"] * 4),
+    ],
+)
+def test_a_model_without_attention_has_no_anchor(config):
+    with pytest.raises(ConfigError, match=r"not imported: no layer has attention.*anchor"):
+        import_config(config)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"num_key_value_heads": 3}, ("num_key_value_heads is 3", "num_attention_heads 4")),
+        ({"num_key_value_heads": 8}, ("num_key_value_heads is 8", "num_attention_heads 4")),
+        ({"num_key_value_heads": [2, 2, 3, 2]}, ("num_key_value_heads is 3", "num_attention_heads 4")),
+        ({"multi_query": True}, ("multi_query is true", "num_key_value_heads is 2")),
+        (
+            {"multi_query": True, "num_key_value_heads": None, "num_kv_heads": 2},
+            ("multi_query is true", "num_kv_heads is 2"),
+        ),
+        ({"num_query_groups": 4}, ("num_key_value_heads is 2", "num_query_groups is 4")),
+        ({"num_heads": 8}, ("num_attention_heads is 4", "num_heads is 8")),
+        (
+            {"multi_query_attention": True, "multi_query_group_num": 4},
+            ("multi_query_group_num is 4", "num_key_value_heads is 2"),
+        ),
+        (
+            {"model_type": "mistral", "sliding_window": 8, "swa_num_key_value_heads": 3},
+            ("swa_num_key_value_heads is 3", "num_attention_heads 4"),
+        ),
+        (
+            {
+                "layer_types": ["sliding_attention"] * 4,
+                "sliding_window": 8,
+                "attention_other_setting": {"num_attention_heads": 6, "num_attention_groups": 4},
+            },
+            ("attention_other_setting.num_attention_groups is 4", "num_attention_heads 6"),
+        ),
+        (
+            {"num_global_key_value_heads": 3, "attention_k_eq_v": True},
+            ("num_global_key_value_heads is 3", "num_attention_heads 4"),
+        ),
+        (
+            {"layer_types": LINEAR, "mamba_d_head": 16, **HEADS, "mamba_n_groups": 3},
+            ("mamba_n_groups is 3", "mamba_n_heads 8"),
+        ),
+        ({"dtype": "float16"}, ("dtype is fp16", "torch_dtype is bf16")),
+    ],
+)
+def test_a_contradiction_names_both_fields(fields, named):
+    with pytest.raises(ConfigError, match="contradicts itself") as caught:
+        import_config(small() | fields)
+    assert all(part in str(caught.value) for part in named), str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +233,7 @@ def test_heads_that_do_not_divide_the_hidden_size():
 def test_absent_kv_heads_are_noted():
     model = import_config(small() | {"num_key_value_heads": None})
     assert any("num_key_value_heads is absent" in note for note in model.notes)
-    assert model.sources["full"] == "hidden_size, num_attention_heads"
+    assert model.sources["full"] == "num_attention_heads, hidden_size"
 
 
 def test_layers_of_one_kind_that_differ_get_numbers():
@@ -214,7 +277,8 @@ GEMMA4 = dense("Gemma4ForCausalLM", "gemma4_text", 6, 64, 4, 2, head_dim=16, sli
             {"global_head_dim": 64, "per_layer_config": {"5": {"head_dim": 32}}},
             FullAttention(kv_heads=2, head_dim=32),
         ),
-        ({}, FullAttention(kv_heads=2, head_dim=16)),
+        ({"global_head_dim": None}, FullAttention(kv_heads=2, head_dim=16)),
+        ({}, FullAttention(kv_heads=2, head_dim=512)),
     ],
 )
 def test_global_layers_of_gemma4(fields, expected):
