@@ -15,7 +15,7 @@ run: ## install, then run the main job; ARGS="--tokens 8k,32k" adds options
 test: ## install everything, then run all tests, the real store's too; ARGS="-k gate" selects
 	@$(SETUP) mooncake test
 	@sh scripts/install_mooncake_libraries.sh
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup $(ARGS)
 
 lint: ## linters, types and import contracts
 	@$(SETUP) dev mooncake
