@@ -57,7 +57,7 @@ def test_discarded_range_is_gone_and_can_come_back() -> None:
     assert BASE + 20 == memory.find(BASE + 39).start
 
 
-@pytest.mark.parametrize("address", [BASE - 1, BASE + 1, BASE + 20])
+@pytest.mark.parametrize("address", [BASE - 1, BASE + 1, BASE + 20], ids=["before", "within", "behind"])
 def test_only_a_start_can_be_discarded(address: int) -> None:
     memory = RegisteredMemory()
     memory.add(BASE, 20)
@@ -66,7 +66,11 @@ def test_only_a_start_can_be_discarded(address: int) -> None:
     assert BASE == memory.find(BASE).start
 
 
-@pytest.mark.parametrize(("address", "num_bytes"), [(0, 10), (-8, 10), (BASE, 0), (BASE, -1)])
+@pytest.mark.parametrize(
+    ("address", "num_bytes"),
+    [(0, 10), (-8, 10), (BASE, 0), (BASE, -1)],
+    ids=["null", "negative", "no bytes", "negative bytes"],
+)
 def test_what_is_no_buffer_is_refused(address: int, num_bytes: int) -> None:
     with pytest.raises(StoreError, match="at least one byte"):
         RegisteredMemory().add(address, num_bytes)
