@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def takes_variant(command: Callable[..., None]) -> Callable[..., None]:
     """Give ``command`` these options; its parameter ``variant`` gets them as :class:`VariantOptions`."""
     own = _parameters(command)
-    added = _parameters(_variant_options)
+    added = _added_parameters()
 
     @wraps(command)
     def with_options(**values: Any) -> None:
@@ -28,6 +28,11 @@ def takes_variant(command: Callable[..., None]) -> Callable[..., None]:
     with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return with_options
+
+
+@cache
+def _added_parameters() -> list[inspect.Parameter]:
+    return _parameters(_variant_options)
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
