@@ -19,7 +19,7 @@ from hicache_bench.planning.policy import TransferPolicy, first_needed_at, trail
 from hicache_bench.pools.descriptor import KVPoolDescriptor
 from hicache_bench.pools.layout import page_segments
 from hicache_bench.pools.names import HitPolicy, Layout
-from tests.golden_file import golden
+from tests.golden_file import PRESET_OF, golden
 
 PAGE = (Path(__file__).parents[1] / "docs" / "catalogue.md").read_text(encoding="utf-8")
 NAMES = tuple(preset.name for preset in list_presets())
@@ -61,23 +61,6 @@ def test_every_model_of_the_issue_has_a_preset(name: str) -> None:
 
 # --- the golden file, from the presets ----------------------------------------------------------------------
 
-PRESET_OF = {
-    "DeepSeek-V3/R1": "deepseek-v3",
-    "DeepSeek-V3.2": "deepseek-v3.2",
-    "DeepSeek-V4-Flash": "deepseek-v4-flash",
-    "Gemma-3-27B (SGLang: one KV pool, all 62 layers)": "gemma-3-27b",
-    "Kimi-K2": "kimi-k2",
-    "Kimi-Linear-48B-A3B": "kimi-linear-48b-a3b",
-    "Llama-3.1-70B": "llama-3.1-70b",
-    "Llama-3.1-8B": "llama-3.1-8b",
-    "Llama-4-Scout": "llama-4-scout",
-    "MiniMax-M2": "minimax-m2",
-    "Nemotron-H-8B": "nemotron-h-8b",
-    "Qwen3-32B": "qwen3-32b",
-    "Qwen3-Next-80B-A3B": "qwen3-next-80b-a3b",
-    "Qwen3.5-35B-A3B": "qwen3.5-35b-a3b",
-    "gpt-oss-120b": "gpt-oss-120b",
-}
 GOLDEN = golden()["pools"]
 
 

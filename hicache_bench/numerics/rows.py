@@ -5,6 +5,7 @@ Every format writes from row ``start`` on, and reads the rows that are named.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -115,7 +116,7 @@ class PackedLatentRows:
 
 
 @dataclass(frozen=True, slots=True)
-class PageRows:
+class PageRows(ABC):
     """Rows of a page that a layer packs as a whole: the data of all rows, then the scales of all rows.
 
     A subclass says how many bytes each takes, and turns values into both.
@@ -124,20 +125,22 @@ class PageRows:
     rows_per_page: int
 
     @property
+    @abstractmethod
     def data_bytes(self) -> int:
-        raise NotImplementedError
+        """Bytes of data of one row."""
 
     @property
+    @abstractmethod
     def scale_bytes(self) -> int:
-        raise NotImplementedError
+        """Bytes of scales of one row."""
 
+    @abstractmethod
     def encode(self, values: npt.NDArray[Any]) -> tuple[RawBytes, RawBytes]:
         """Data and scales of each row."""
-        raise NotImplementedError
 
+    @abstractmethod
     def decode(self, data: RawBytes, scales: RawBytes) -> Floats:
         """The inverse of :meth:`encode`."""
-        raise NotImplementedError
 
     def write(self, cache: RowCache, layer: int, start: int, values: npt.NDArray[Any]) -> None:
         data, scales = self.encode(values)

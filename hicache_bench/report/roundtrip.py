@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hicache_bench.records.proof import Proof, RoundtripRecord
+from hicache_bench.report.tables import plural
 from hicache_bench.units import format_seconds, format_size
 
 _MAX_ROWS = 60
@@ -117,9 +118,7 @@ def _conclusions(record: RoundtripRecord) -> Iterator[str]:
     found = sum(proof.passed for proof in controls)
     missed = len(controls) - found
     if controls:
-        yield f"{_counted(found, 'control')} came out as they must" + (
-            f", {missed} did NOT" if missed else ""
-        )
+        yield f"{plural(found, 'control')} came out as they must" + (f", {missed} did NOT" if missed else "")
     elif record.presets:
         yield "no controls ran: nothing here shows that the checks can fail"
     compared = sum(int(proof.figures.get("bytes_compared", 0)) for proof in record.proofs)
@@ -138,12 +137,8 @@ def _conclusions(record: RoundtripRecord) -> Iterator[str]:
     failed = len(record.failed_checks)
     seconds = format_seconds(sum(proof.seconds for proof in record.proofs))
     verdict = "all passed" if not failed else f"{failed} FAILED"
-    counts = f"{_counted(len(record.proofs), 'proof')}, {_counted(checks, 'check')}"
+    counts = f"{plural(len(record.proofs), 'proof')}, {plural(checks, 'check')}"
     yield f"{counts}: {verdict}; {seconds} of proving"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _rate(proofs: Sequence[Proof]) -> float:

@@ -36,11 +36,6 @@ class FaultCase:
     seen_by: SeenBy = SeenBy.STORE
     backends: tuple[str, ...] = ()
 
-    @property
-    def needs_checksum(self) -> bool:
-        """Whether an engine sees it only with ``--checksum``."""
-        return self.seen_by is SeenBy.DIGEST
-
 
 FAULT_CASES = (
     FaultCase(

@@ -51,7 +51,7 @@ def test_fault_passes_and_leaves_nothing(store: LocalKVStore, case: Any, with_ch
     assert ("fault", case.name, case.cases) == (proof.section, proof.subject, proof.cases)
     assert 0 < proof.figures["restores"]  # type: ignore[operator]
     assert ("silent" in str(proof.figures["found_by"])) == (
-        case.seen_by == "content" or (case.needs_checksum and not with_checksum)
+        case.seen_by == "content" or (case.seen_by == "digest" and not with_checksum)
     )
     assert 0 == len(store)
     assert [] == store._registered._starts
