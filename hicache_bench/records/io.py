@@ -6,11 +6,25 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from hicache_bench.errors import InputError, OutputError
-from hicache_bench.records.proof import RoundtripRecord
-from hicache_bench.records.schema import SCHEMA_VERSION, RunRecord
+from hicache_bench.records.schema import SCHEMA_VERSION
+
+
+class Record(Protocol):
+    """What one command has to write: when it ran, what of, and everything as plain data."""
+
+    @property
+    def created_utc(self) -> str:
+        """ISO time with microseconds, ending in ``Z``."""
+
+    @property
+    def subject(self) -> str:
+        """What the record is about, as a part of a file name."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, in field order."""
 
 
 def check_writable(directory: Path) -> None:
@@ -30,22 +44,13 @@ def check_writable(directory: Path) -> None:
         ) from error
 
 
-def record_name(record: RunRecord | RoundtripRecord) -> str:
-    """``<UTC time>-<preset>-<digest>.json``.
-
-    A ``roundtrip`` says so before the preset, the number of presets, or ``faults``.
-    """
+def record_name(record: Record) -> str:
+    """``<UTC time>-<subject>.json``."""
     stamp = record.created_utc.replace("-", "").replace(":", "")
-    if isinstance(record, RunRecord):
-        return f"{stamp}-{record.preset['name']}-{record.preset_digest[:8]}.json"
-    if len(record.presets) == 1:
-        ((name, digest),) = record.presets.items()
-        return f"{stamp}-roundtrip-{name}-{digest[:8]}.json"
-    what = f"{len(record.presets)}-presets" if record.presets else "faults"
-    return f"{stamp}-roundtrip-{what}.json"
+    return f"{stamp}-{record.subject}.json"
 
 
-def write_record(record: RunRecord | RoundtripRecord, directory: Path) -> Path:
+def write_record(record: Record, directory: Path) -> Path:
     """Write ``record`` under its own name and return the path; the file appears whole or not at all.
 
     Raises:

@@ -56,6 +56,14 @@ class RoundtripRecord:
         """The checks that did not pass, over all proofs."""
         return tuple(check for proof in self.proofs for check in proof.checks if not check.passed)
 
+    @property
+    def subject(self) -> str:
+        """``roundtrip`` and its preset with the digest, or the number of presets, or ``faults``."""
+        if len(self.presets) == 1:
+            ((name, digest),) = self.presets.items()
+            return f"roundtrip-{name}-{digest[:8]}"
+        return f"roundtrip-{len(self.presets)}-presets" if self.presets else "roundtrip-faults"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, in field order."""
         return asdict(self)

@@ -230,6 +230,11 @@ class RunRecord:
         """The checks that did not pass, over all lengths."""
         return tuple(check for result in self.results for check in result.checks if not check.passed)
 
+    @property
+    def subject(self) -> str:
+        """Preset and digest."""
+        return f"{self.preset['name']}-{self.preset_digest[:8]}"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, in field order."""
         return asdict(self)
