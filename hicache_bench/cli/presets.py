@@ -11,6 +11,7 @@ import typer
 from hicache_bench.cli.variant import takes_variant
 
 if TYPE_CHECKING:
+    from hicache_bench.config.deployments import DeploymentSummary
     from hicache_bench.workflows.variant import VariantOptions
 
 app = typer.Typer(help="List, show, check, compare and import model presets.", no_args_is_help=True)
@@ -33,6 +34,35 @@ def list_command(json: bool = typer.Option(False, "--json", help="Print JSON on 
         from hicache_bench.report.preset_list import render_list
 
         print_result(render_list(presets))
+
+
+@app.command("links")
+def links_command(json: bool = typer.Option(False, "--json", help="Print JSON on stdout.")) -> None:
+    """List the shipped links: storage paths that simulate knows."""
+    from hicache_bench.config.deployments import list_links
+
+    _list_deployments(list_links(), "link", json=json)
+
+
+@app.command("systems")
+def systems_command(json: bool = typer.Option(False, "--json", help="Print JSON on stdout.")) -> None:
+    """List the shipped systems: nodes of GPUs that simulate knows."""
+    from hicache_bench.config.deployments import list_systems
+
+    _list_deployments(list_systems(), "system", json=json)
+
+
+def _list_deployments(found: tuple[DeploymentSummary, ...], what: str, *, json: bool) -> None:
+    from dataclasses import asdict
+
+    from hicache_bench.cli.terminal import print_json, print_result
+
+    if json:
+        print_json([asdict(entry) for entry in found])
+    else:
+        from hicache_bench.report.deployment_list import render_deployments
+
+        print_result(render_deployments(found, what))
 
 
 @app.command("show")

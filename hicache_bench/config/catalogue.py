@@ -38,12 +38,16 @@ def list_presets() -> tuple[PresetSummary, ...]:
 
 
 def shipped_files() -> Mapping[str, Path]:
-    """Shipped files by stem, which is the preset's name. A path is enough: wheels are always unpacked."""
+    """Shipped files by stem, which is the preset's name."""
+    return dict(sorted((path.stem, path) for path in presets_folder("models").glob("*.yaml")))
+
+
+def presets_folder(kind: str) -> Path:
+    """Where the shipped ``models``, ``links`` and so on lie. A path is enough: wheels are always unpacked."""
     package = Path(__file__).parents[1]
     # An editable install has the package in the source tree, and the presets beside it.
-    folders = (package / "presets" / "models", package.parent / "presets" / "models")
-    folder = next((folder for folder in folders if folder.is_dir()), folders[0])
-    return dict(sorted((path.stem, path) for path in folder.glob("*.yaml")))
+    folders = (package / "presets" / kind, package.parent / "presets" / kind)
+    return next((folder for folder in folders if folder.is_dir()), folders[0])
 
 
 def aliased_files() -> Mapping[str, Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from types import MappingProxyType
@@ -29,12 +29,14 @@ _ALLOWED: Mapping[str, str] = MappingProxyType(
     {
         "int_type": "a whole number",
         "int_from_float": "a whole number",
+        "float_type": "a number",
         "bool_type": "true or false",
         "string_type": "text",
         "tuple_type": "a list",
         "dict_type": "a map",
         "model_type": "a map",
         "dataclass_type": "a map",
+        "greater_than": "above {gt:,}",
         "greater_than_equal": "at least {ge:,}",
         "less_than_equal": "at most {le:,}",
         "not_allowed": "{allowed}",
@@ -127,7 +129,6 @@ def _is_echo(details: ErrorDetails) -> bool:
 
 def _explain(details: ErrorDetails, path: Path, data: Any) -> str:
     kind = details["type"]
-    context: dict[str, Any] = details.get("ctx", {})
     if kind == "missing":
         meaning = _meaning(path)
         return f"missing ({meaning})" if meaning else "missing"
@@ -139,8 +140,19 @@ def _explain(details: ErrorDetails, path: Path, data: Any) -> str:
         return f"given {describe(given)}; allowed: {', '.join(ATTENTION_TYPES)}{hint}"
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         known = _known_fields(path, data)
-        return f"unknown field; allowed: {', '.join(known)}{suggest(path[-1], known)}"
-    allowed = _ALLOWED[kind].format(**context) if kind in _ALLOWED else details["msg"]
+        return unknown_field(path, known)
+    return given_and_allowed(details)
+
+
+def unknown_field(path: Path, known: Sequence[str]) -> str:
+    """What to say of a field that is none of the ``known`` ones."""
+    return f"unknown field; allowed: {', '.join(known)}{suggest(path[-1], known)}"
+
+
+def given_and_allowed(details: ErrorDetails) -> str:
+    """What to say of a value of the wrong kind, or out of bounds."""
+    kind = details["type"]
+    allowed = _ALLOWED[kind].format(**details.get("ctx", {})) if kind in _ALLOWED else details["msg"]
     return f"given {describe(details['input'])}; allowed: {allowed}"
 
 

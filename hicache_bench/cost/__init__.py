@@ -1,0 +1,1 @@
+"""Modelled time: bytes of a plan and cited constants in, seconds out. Pure."""

@@ -1,0 +1,1 @@
+"""What ``simulate`` does: points of a sweep, each a modelled request."""
