@@ -4,8 +4,7 @@
 # Always exits 0: the tests that need the real store say themselves that they cannot run.
 set -eu
 cd "$(dirname "$0")/.."
-
-say() { echo "hicache-bench: $*" >&2; }
+. scripts/apt.sh
 
 missing_libraries() {
     .venv/bin/python -c '
@@ -21,15 +20,7 @@ if ! command -v apt-get >/dev/null; then
     say "install the packages that hold them (rdma-core, numactl and curl libraries), then run make test again"
     exit 0
 fi
-
-if [ "$(id -u)" -eq 0 ]; then
-    as_root="env"
-elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
-    as_root="sudo -n env"
-else
-    as_root=
-fi
-[ -z "$as_root" ] || $as_root apt-get update >&2 || say "apt-get update failed; going on with the old lists"
+update_lists
 
 # Debian 13 and Ubuntu 24.04 renamed libcurl4 when they moved to a 64-bit time_t.
 curl_package=libcurl4
@@ -44,10 +35,6 @@ for library in $missing; do
     esac
 done
 
-if [ -n "$as_root" ]; then
-    # shellcheck disable=SC2086 # a command and its arguments
-    $as_root DEBIAN_FRONTEND=noninteractive $install >&2 || true
-    [ -n "$(missing_libraries)" ] || exit 0
-fi
-if command -v sudo >/dev/null; then install="sudo $install"; else install="su -c '$install'"; fi
-say "the tests of the real store cannot run. Run: $install"
+install_as_root "$install"
+[ -n "$(missing_libraries)" ] || exit 0
+say "the tests of the real store cannot run. Run: $(as_typed "$install")"

@@ -2,46 +2,41 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from functools import cache, wraps
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hicache_bench.cli.signature import parameters_of, show_parameters
+
 if TYPE_CHECKING:
+    import inspect
+
     from hicache_bench.workflows.variant import VariantOptions
 
 
 def takes_variant(command: Callable[..., None]) -> Callable[..., None]:
-    """Give ``command`` these options; its parameter ``variant`` gets them as :class:`VariantOptions`."""
-    own = _parameters(command)
-    added = _added_parameters()
+    """Give ``command`` these options; its parameter ``variant`` gets them as :class:`VariantOptions`.
+
+    An option that the command declares itself, such as one that takes a list, is left to it.
+    """
+    own = parameters_of(command)
+    taken = {parameter.name for parameter in own}
+    added = [parameter for parameter in _added_parameters() if parameter.name not in taken]
 
     @wraps(command)
     def with_options(**values: Any) -> None:
         variant = _variant_options(**{parameter.name: values.pop(parameter.name) for parameter in added})
         command(**values, variant=variant)
 
-    parameters = [*(parameter for parameter in own if parameter.name != "variant"), *added]
-    # Typer reads the signature, and for it the annotations must be types, not the text of this module.
-    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    show_parameters(with_options, [*(parameter for parameter in own if parameter.name != "variant"), *added])
     return with_options
 
 
 @cache
 def _added_parameters() -> list[inspect.Parameter]:
-    return _parameters(_variant_options)
-
-
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    names = {"VariantOptions": object}
-    types = get_type_hints(function, {**function.__globals__, **names}, include_extras=True)
-    return [
-        parameter.replace(annotation=types[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
-        for parameter in inspect.signature(function).parameters.values()
-    ]
+    return parameters_of(_variant_options)
 
 
 def _variant_options(

@@ -9,7 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from hicache_bench.engine.host import HostPool, buffer_ranges, check_host_pool
+from hicache_bench.engine.lookup import EndpointSearch, look_up_endpoint, look_up_prefix, resolve_lookup
 from hicache_bench.engine.metrics import MetricsSink
+from hicache_bench.engine.metrics_store import metrics_of
 from hicache_bench.engine.prefix import Prefix, PrefixKeys
 from hicache_bench.engine.reports import Lookup, RestoreReport, SaveReport
 from hicache_bench.engine.transfer import (
@@ -19,19 +21,16 @@ from hicache_bench.engine.transfer import (
     arrived_units,
     unstored,
 )
-from hicache_bench.errors import ConfigError, StoreContractError, StoreError
+from hicache_bench.errors import ConfigError, StoreError
 from hicache_bench.planning.ledger import PoolArrival, Volume, settle, volume
 from hicache_bench.planning.plan import PoolPlan, TransferPlan, build_plan, narrow
 from hicache_bench.planning.policy import BoolVector, IntVector, SavePolicy, TransferPolicy
-from hicache_bench.planning.resolve import Resolution, matchable_pages, num_units, resolve, unit_ends
+from hicache_bench.planning.resolve import Resolution, ends_of, num_units
 from hicache_bench.pools.descriptor import KVPoolDescriptor
 from hicache_bench.pools.keys import KeyBuilder
 from hicache_bench.pools.names import HitPolicy
 from hicache_bench.pools.registry import PoolDescriptorRegistry
 from hicache_bench.store.base import EXISTS, MISS, OK, KeyResult, KVStoreBackend
-
-LOOKUP_KEYS_PER_CALL = 1 << 15
-"""Keys of one existence query; metadata only, so the slice limit of transfers does not apply."""
 
 UnitSelector = Callable[[KVPoolDescriptor, HostPool], BoolVector]
 """Scores a restored index: given the selected pool and the index's host pool, one flag per unit."""
@@ -69,7 +68,7 @@ class HybridKVController:
         self._keys = PrefixKeys(keys)
         self._store = store
         self._engine = engine or SelectiveTransferEngine(store, clock=clock)
-        self._metrics = metrics or MetricsSink()
+        self._metrics = metrics or metrics_of(store)
         self._clock = clock
         for pool in self.pools:
             check_host_pool(pool, host_pools[pool.name])
@@ -107,7 +106,7 @@ class HybridKVController:
         }
         work = [self._work(pool, prefix, kept[pool.name]) for pool in self.pools]
         transfer = self._engine.write(work)
-        seconds = self._clock() - started
+        seconds = self._clock() - started - transfer.hook_seconds
         stored = self._stored_pages(prefix, work, transfer)
         report = SaveReport(
             written=self._volumes(transfer, OK),
@@ -122,13 +121,36 @@ class HybridKVController:
             transfer=transfer,
             seconds=seconds,
         )
-        for name, written in report.written.items():
-            self._metrics.record_write(name, written)
+        if self._metrics is not None:
+            self._metrics.record_save(report.written, seconds)
         return report
 
     def lookup(self, prefix: Prefix) -> Lookup:
         """Ask the store for every object of the prefix."""
         return look_up_prefix(self.pools, self._keys, self._store, prefix, clock=self._clock)
+
+    def lookup_endpoint(
+        self,
+        prefix: Prefix,
+        policy: TransferPolicy,
+        *,
+        local_tokens: int = 0,
+        host_capacity_pages: int | None = None,
+    ) -> Lookup:
+        """Ask the store for what decides the endpoint under ``policy``, and what its restore reads, alone.
+
+        Give :meth:`resolve` and :meth:`plan` the same arguments: the lookup holds for them only.
+        """
+        search = EndpointSearch(
+            self.pools,
+            self._keys,
+            self._store.batch_exists,
+            prefix,
+            policy,
+            local_tokens=local_tokens,
+            clock=self._clock,
+        )
+        return look_up_endpoint([search], host_capacity_pages=host_capacity_pages)[0]
 
     def resolve(self, lookup: Lookup, policy: TransferPolicy, *, local_tokens: int = 0) -> Resolution:
         """The endpoint that the prompt may use under ``policy``; its first ``local_tokens`` are there."""
@@ -181,9 +203,12 @@ class HybridKVController:
             transfer = _merged(transfer, self._read(prefix, narrowed.values()))
             plan = replace(plan, pools=tuple(narrowed.get(item.pool.name, item) for item in plan.pools))
         arrivals = {item.pool.name: self._arrival(item, transfer) for item in plan.pools}
-        seconds = self._clock() - started - selection_seconds
+        seconds = self._clock() - started - selection_seconds - transfer.hook_seconds
         ledger = settle(plan, arrivals)
-        self._metrics.record_restore(ledger, seconds)
+        if self._metrics is not None:
+            self._metrics.record_restore(
+                ledger, seconds, prompt_tokens=prefix.prompt_tokens, local_tokens=plan.local_tokens
+            )
         return RestoreReport(
             plan=plan,
             ledger=ledger,
@@ -220,7 +245,7 @@ class HybridKVController:
             pool=pool,
             host_pool=self._host_pools[pool.name],
             units=units,
-            ends=unit_ends(pool, prefix.num_pages)[units],
+            ends=ends_of(pool, units, prefix.num_pages),
             slots=slots,
             keys=self._keys.of_units(pool, prefix, units),
         )
@@ -269,65 +294,6 @@ class HybridKVController:
         )
 
 
-def look_up_prefix(
-    pools: Iterable[KVPoolDescriptor],
-    keys: PrefixKeys,
-    store: KVStoreBackend,
-    prefix: Prefix,
-    *,
-    clock: Callable[[], float] = time.perf_counter,
-) -> Lookup:
-    """Ask the store for every object of the prefix; no host pool is needed for that."""
-    started = clock()
-    spans: list[tuple[KVPoolDescriptor, int, int]] = []
-    asked: list[str] = []
-    for pool in pools:
-        pool_keys = keys.asked(pool, prefix)
-        spans.append((pool, len(asked), len(pool_keys)))
-        asked += pool_keys
-    results: list[KeyResult] = []
-    starts = range(0, len(asked), LOOKUP_KEYS_PER_CALL)
-    for start in starts:
-        part = asked[start : start + LOOKUP_KEYS_PER_CALL]
-        answered = store.batch_exists(part)
-        if len(answered) != len(part):
-            raise StoreContractError(f"the store answered {len(answered)} results for {len(part)} keys")
-        results += answered
-    presence = {}
-    for pool, start, count in spans:
-        units = num_units(pool, prefix.num_pages)
-        keys_per_unit = keys.per_unit(pool)
-        present = np.ones(units, dtype=np.bool_)
-        present[units - count // keys_per_unit :] = arrived_units(
-            results[start : start + count], keys_per_unit
-        )
-        presence[pool.name] = present
-    return Lookup(
-        prefix=prefix,
-        presence=presence,
-        keys_asked=len(asked),
-        calls=len(starts),
-        errors=len(results) - results.count(OK) - results.count(MISS),
-        seconds=clock() - started,
-        diagnostics=("chain_anchor_mismatch",) if prefix.first_page and prefix.parent is None else (),
-    )
-
-
-def resolve_lookup(
-    pools: Iterable[KVPoolDescriptor], lookup: Lookup, policy: TransferPolicy, *, local_tokens: int = 0
-) -> Resolution:
-    """The endpoint that one rank's ``pools`` allow under ``policy``; the first ``local_tokens`` are there."""
-    prefix = lookup.prefix
-    return resolve(
-        pools,
-        lookup.presence,
-        policy,
-        prefix.num_pages,
-        matchable=min(prefix.num_pages, matchable_pages(prefix.prompt_tokens, prefix.page_tokens)),
-        local_tokens=local_tokens,
-    )
-
-
 def remove_prefix(
     pools: Iterable[KVPoolDescriptor], keys: KeyBuilder, store: KVStoreBackend, prefix: Prefix
 ) -> int:
@@ -352,6 +318,7 @@ def _merged(first: Transfer, second: Transfer) -> Transfer:
     return Transfer(
         results={**first.results, **second.results},
         store_seconds=first.store_seconds + second.store_seconds,
+        hook_seconds=first.hook_seconds + second.hook_seconds,
         calls=first.calls + second.calls,
         batches=first.batches + second.batches,
         retried=first.retried + second.retried,

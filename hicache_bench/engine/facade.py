@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from hicache_bench.engine.lookup import EndpointSearch, Exists
 from hicache_bench.engine.metrics import MetricsSink
+from hicache_bench.engine.prefix import Prefix, PrefixKeys
 from hicache_bench.errors import ConfigError
 from hicache_bench.planning.ledger import volume
-from hicache_bench.planning.policy import trailing_units
+from hicache_bench.planning.policy import TransferPolicy, trailing_units
 from hicache_bench.pools.descriptor import KVPoolDescriptor
+from hicache_bench.pools.keys import KeyBuilder
 from hicache_bench.pools.names import HitPolicy
 from hicache_bench.pools.registry import Decision, PoolDescriptorRegistry
 
 
 class HybridHiCacheFacade:
-    """Classify pools, tell their hit policy, count their I/O.
+    """Classify pools, tell their hit policy, find the endpoint of a prompt, count I/O.
 
-    A backend keeps its own transfers and asks three questions here, so that it need not know what a logical
+    A backend keeps its own transfers and asks four questions here, so that it need not know what a logical
     anchor or a trailing pool is.
     """
 
@@ -42,6 +46,38 @@ class HybridHiCacheFacade:
         pool = self._pool(pool_name)
         trailing = pool.hit_policy is HitPolicy.TRAILING_PAGES
         return pool.hit_policy, trailing_units(pool) if trailing else 0
+
+    def search(
+        self,
+        hashes: Sequence[str],
+        keys: KeyBuilder,
+        exists: Exists,
+        *,
+        policy: TransferPolicy = TransferPolicy.HIT_POLICY,
+        first_page: int = 0,
+        parent: str | None = None,
+    ) -> EndpointSearch:
+        """The search for the longest endpoint of the pages with these ``hashes``, by few existence queries.
+
+        Its ``longest(limit_pages)`` is this rank's answer; ranks that must agree take the least of theirs as
+        the next limit, until none lowers it. Pages below ``first_page`` are local, and ``parent`` is the hash
+        of the last of them.
+
+        Raises:
+            ConfigError: no physical pool was classified.
+        """
+        self.registry.check()
+        pools = self.registry.registered
+        page_tokens = pools[0].page_tokens
+        prefix = Prefix(
+            prompt_tokens=(first_page + len(hashes)) * page_tokens + 1,
+            page_tokens=page_tokens,
+            hashes=hashes,
+            slots={},
+            first_page=first_page,
+            parent=parent,
+        )
+        return EndpointSearch(pools, PrefixKeys(keys), exists, prefix, policy)
 
     def record_io(self, pool_name: str, event: str, num_pages: int) -> None:
         """Count ``num_pages`` pages of a pool as ``read``, ``written``, ``missed``, ``failed`` or ``wasted``.

@@ -14,6 +14,8 @@ from hicache_bench.pools.descriptor import KVPoolDescriptor
 from hicache_bench.pools.layout import check_storable, group_buffers
 from hicache_bench.store.base import Buffers
 
+_INDICES_AT_ONCE = 1 << 16  # half a MiB
+
 
 class HostPool(Protocol):
     """A host-side pool: SGLang's ``HostKVCache`` classes, or a fixture.
@@ -63,9 +65,16 @@ def page_buffers(host_pool: HostPool, slots: IntVector, keys_per_page: int) -> t
     """
     if not len(slots):
         return [], []
-    page_size = host_pool.page_size
-    indices = (slots[:, None].astype(np.int64) * page_size + np.arange(page_size)).ravel()
-    addresses, sizes = map(_plain, host_pool.get_page_buffer_meta(indices))
+    addresses: list[int] = []
+    sizes: list[int] = []
+    tokens = np.arange(host_pool.page_size)
+    # An index for each token of each page: those of a few pages stay in the processor's cache.
+    step = max(1, _INDICES_AT_ONCE // len(tokens))
+    for start in range(0, len(slots), step):
+        starts = slots[start : start + step, None].astype(np.int64) * len(tokens)
+        some_addresses, some_sizes = host_pool.get_page_buffer_meta((starts + tokens).ravel())
+        addresses += _plain(some_addresses)
+        sizes += _plain(some_sizes)
     num_keys = len(slots) * keys_per_page
     if len(addresses) == num_keys == len(sizes):
         return addresses, sizes

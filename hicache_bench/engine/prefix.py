@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hicache_bench.planning.policy import BoolVector, IntVector
-from hicache_bench.planning.resolve import unit_ends
+from hicache_bench.planning.resolve import ends_of, num_units, unit_ends
 from hicache_bench.pools.descriptor import KVPoolDescriptor
 from hicache_bench.pools.keys import KeyBuilder
 
@@ -56,21 +56,28 @@ class PrefixKeys:
         """Keys of every unit that ends beyond ``first_page``, unit by unit."""
         keys = prefix.built_keys.get((self._builder, pool.name))
         if keys is None:
-            ends = unit_ends(pool, prefix.num_pages)[prefix.is_keyed(pool)]
-            hashes = prefix.hashes
-            if len(ends) != len(hashes):
-                hashes = [hashes[index] for index in (ends - 1 - prefix.first_page).tolist()]
-            keys = self._builder.keys(pool, hashes)
+            keys = self._build(pool, prefix, unit_ends(pool, prefix.num_pages)[prefix.is_keyed(pool)])
             prefix.built_keys[self._builder, pool.name] = keys
         return keys
 
     def of_units(self, pool: KVPoolDescriptor, prefix: Prefix, units: IntVector) -> list[str]:
-        """Keys of ``units``, which rise."""
+        """Keys of ``units``, which rise. A few of them are built alone, and not kept."""
         if not len(units):
             return []
+        num_keyed = num_units(pool, prefix.num_pages) - prefix.first_page // pool.unit_pages
+        if len(units) < num_keyed and (self._builder, pool.name) not in prefix.built_keys:
+            return self._build(pool, prefix, ends_of(pool, units, prefix.num_pages))
         keys, step = self.asked(pool, prefix), self.per_unit(pool)
-        skipped = len(unit_ends(pool, prefix.num_pages)) - len(keys) // step
+        skipped = num_units(pool, prefix.num_pages) - len(keys) // step
         first, last = int(units[0]) - skipped, int(units[-1]) - skipped
         if last - first + 1 == len(units):
             return keys[first * step : (last + 1) * step]
         return [key for unit in (units - skipped).tolist() for key in keys[unit * step : (unit + 1) * step]]
+
+    def _build(self, pool: KVPoolDescriptor, prefix: Prefix, ends: IntVector) -> list[str]:
+        hashes = prefix.hashes
+        if len(ends) and int(ends[-1]) - int(ends[0]) + 1 == len(ends):
+            hashes = hashes[int(ends[0]) - 1 - prefix.first_page : int(ends[-1]) - prefix.first_page]
+        else:
+            hashes = [hashes[index] for index in (ends - 1 - prefix.first_page).tolist()]
+        return self._builder.keys(pool, hashes)

@@ -38,12 +38,16 @@ class SaveReport:
 class Lookup:
     """What a store holds of a prefix: per pool, one flag per unit. An ``error`` is not a miss.
 
+    A unit that was not ``asked`` for is neither there nor a miss. Its ``presence`` is false, except below
+    ``first_page``, where all is local.
+
     ``diagnostics`` name faults of the question itself: ``chain_anchor_mismatch`` if a prefix that continues
     past ``first_page`` was hashed without its parent, so that nothing written by a server can be found.
     """
 
     prefix: Prefix
     presence: Mapping[str, BoolVector]
+    asked: Mapping[str, BoolVector]
     keys_asked: int
     calls: int
     errors: int
@@ -55,7 +59,8 @@ class Lookup:
 class RestoreReport:
     """A restore that was executed: the plan as narrowed by an index, what arrived, and the closed account.
 
-    ``seconds`` leave out the ``selection_seconds`` that the selector took: a server scores on its GPU.
+    ``seconds`` leave out the ``selection_seconds`` that the selector took, since a server scores on its GPU,
+    and what hooks took.
     """
 
     plan: TransferPlan

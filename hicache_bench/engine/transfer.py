@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from hicache_bench.engine.batching import call_spans, page_batches
 from hicache_bench.engine.host import HostPool, as_pieces, has_pieces, page_buffers, slices_per_key
 from hicache_bench.errors import StoreContractError
 from hicache_bench.planning.policy import BoolVector, IntVector
@@ -45,16 +46,21 @@ class PoolWork:
     keys: list[str] = field(repr=False)
 
 
+BatchHook = Callable[[Mapping[str, IntVector]], None]
+"""Told which units of which pools are in a batch."""
+
+
 @dataclass(slots=True)
 class Transfer:
     """What moving some work came to.
 
     ``results`` holds one result per object of each pool, in the order of the work. ``store_seconds`` is the
-    time inside store calls, ``calls`` their number.
+    time inside store calls, ``calls`` their number. ``hook_seconds`` were spent in hooks.
     """
 
     results: dict[str, list[KeyResult]] = field(default_factory=dict)
     store_seconds: float = 0.0
+    hook_seconds: float = 0.0
     calls: int = 0
     batches: int = 0
     retried: int = 0
@@ -69,7 +75,12 @@ class _Request:
     addresses: Buffers
     sizes: Buffers
     keys_per_unit: int
+    units: IntVector
     ends: IntVector
+
+    def units_of(self, span: slice) -> IntVector:
+        """The units of a span of keys."""
+        return self.units[span.start // self.keys_per_unit : span.stop // self.keys_per_unit]
 
 
 _Call = Callable[[Sequence[str], Buffers, Buffers], list[KeyResult]]
@@ -80,6 +91,9 @@ class SelectiveTransferEngine:
 
     A batch is one store call for the objects of at most ``batch_pages`` pages over *all* pools; it is split
     only where it has more slices than the store takes at once.
+
+    Host pages may be fewer than a prefix has: a slot serves one unit of each batch. ``before_put`` then fills
+    the slots of a batch, and ``after_get`` takes from them the units that arrived whole.
     """
 
     def __init__(
@@ -88,47 +102,67 @@ class SelectiveTransferEngine:
         *,
         batch_pages: int = BATCH_PAGES,
         put_retries: int = 1,
+        before_put: BatchHook | None = None,
+        after_get: BatchHook | None = None,
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._store = store
         self._batch_pages = batch_pages
         self._put_retries = put_retries
+        self._before_put = before_put
+        self._after_get = after_get
         self._clock = clock
         self._sleep = sleep
 
     def write(self, work: Sequence[PoolWork]) -> Transfer:
         """Put every unit. A batch that still fails after its retries ends the save: no later one is sent."""
-        return self._run(work, self._put)
+        return self._run(work, self._put, before=self._before_put)
 
     def read(self, work: Sequence[PoolWork]) -> Transfer:
         """Get every unit. A batch in which *every* object fails with an error (not a miss) ends the read."""
-        return self._run(work, self._get)
+        return self._run(work, self._get, after=self._after_get)
 
     def _run(
         self,
         work: Sequence[PoolWork],
         move: Callable[[Transfer, list[str], Buffers, Buffers], tuple[list[KeyResult], bool]],
+        *,
+        before: BatchHook | None = None,
+        after: BatchHook | None = None,
     ) -> Transfer:
         transfer = Transfer(results={item.pool.name: [] for item in work})
         requests = [_request(item) for item in work if len(item.units)]
-        pages = _distinct([request.ends for request in requests])
-        for start in range(0, len(pages), self._batch_pages):
-            batch = pages[start : start + self._batch_pages]
-            spans = [(request, _span(request, batch[0], batch[-1])) for request in requests]
+        for units in page_batches([request.ends for request in requests], self._batch_pages):
+            spans = [(request, _span(request, *part)) for request, part in zip(requests, units, strict=True)]
             transfer.batches += 1
+            if before is not None:
+                self._tell(
+                    before, transfer, {request.pool: request.units_of(span) for request, span in spans}
+                )
             results, go_on = move(transfer, *_gather(spans))
             position = 0
             for request, span in spans:
                 count = span.stop - span.start
                 transfer.results[request.pool] += results[position : position + count]
                 position += count
+            if after is not None:
+                arrived = {}
+                for request, span in spans:
+                    whole = arrived_units(transfer.results[request.pool][span], request.keys_per_unit)
+                    arrived[request.pool] = request.units_of(span)[whole]
+                self._tell(after, transfer, arrived)
             if not go_on:
                 break
         for request in requests:
             answered = transfer.results[request.pool]
             answered += [NOT_SENT] * (len(request.keys) - len(answered))
         return transfer
+
+    def _tell(self, hook: BatchHook, transfer: Transfer, units: Mapping[str, IntVector]) -> None:
+        started = self._clock()
+        hook(units)
+        transfer.hook_seconds += self._clock() - started
 
     def _put(
         self, transfer: Transfer, keys: list[str], addresses: Buffers, sizes: Buffers
@@ -191,23 +225,14 @@ def arrived_units(results: Sequence[KeyResult], keys_per_unit: int) -> BoolVecto
     return whole
 
 
-def _distinct(ends: Sequence[IntVector]) -> IntVector:
-    """The pages in which any unit ends, each once, rising."""
-    marks = np.zeros(max((int(part[-1]) for part in ends), default=0) + 1, dtype=np.bool_)
-    for part in ends:
-        marks[part] = True
-    return np.flatnonzero(marks)
-
-
 def _request(work: PoolWork) -> _Request:
     keys_per_unit = len(work.keys) // len(work.units)
     addresses, sizes = page_buffers(work.host_pool, work.slots, keys_per_unit)
-    return _Request(work.pool.name, work.keys, addresses, sizes, keys_per_unit, work.ends)
+    return _Request(work.pool.name, work.keys, addresses, sizes, keys_per_unit, work.units, work.ends)
 
 
-def _span(request: _Request, first_end: int, last_end: int) -> slice:
-    """The keys of the units that end in ``[first_end, last_end]`` pages."""
-    start, stop = np.searchsorted(request.ends, (first_end, last_end + 1)).tolist()
+def _span(request: _Request, start: int, stop: int) -> slice:
+    """The keys of the units ``[start, stop)``."""
     return slice(start * request.keys_per_unit, stop * request.keys_per_unit)
 
 
@@ -227,7 +252,7 @@ def _gather(spans: Sequence[tuple[_Request, slice]]) -> tuple[list[str], Buffers
 def _slice_spans(sizes: Buffers, limit: int) -> list[slice]:
     """Cut a request so that no part has more than ``limit`` slices."""
     if not has_pieces(sizes):
-        return [slice(start, min(start + limit, len(sizes))) for start in range(0, len(sizes), limit)]
+        return call_spans(len(sizes), limit)
     spans, start, slices = [], 0, 0
     for index, count in enumerate(slices_per_key(sizes)):
         if slices and slices + count > limit:

@@ -7,7 +7,7 @@ endpoints, and the answer is the maximum of their intersection.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import lcm
 
@@ -35,8 +35,12 @@ def num_units(pool: KVPoolDescriptor, num_pages: int) -> int:
 
 def unit_ends(pool: KVPoolDescriptor, num_pages: int) -> IntVector:
     """Endpoint, in pages, under which each unit is stored: its key is the hash of the page before it."""
-    ends = np.arange(1, num_units(pool, num_pages) + 1) * pool.unit_pages
-    return np.minimum(ends, num_pages)
+    return ends_of(pool, np.arange(num_units(pool, num_pages)), num_pages)
+
+
+def ends_of(pool: KVPoolDescriptor, units: IntVector, num_pages: int) -> IntVector:
+    """:func:`unit_ends` of some ``units``."""
+    return np.minimum((units + 1) * pool.unit_pages, num_pages)
 
 
 def legal_endpoints(
@@ -87,9 +91,9 @@ class Resolution:
 
     ``hit_pages`` is the usable endpoint, ``legal`` the flags of every endpoint that was looked at, of which
     those up to ``matchable`` leave a token to recompute;
-    ``best_pages`` each pool's own best, ``limited_by`` the pools whose own best, or whose holes, keep the
-    endpoint from being longer. ``replay_boundary`` says that a longer endpoint was legal, but would leave the
-    prompt without a token to recompute.
+    ``best_pages`` each pool's own best, as far as it was asked, ``limited_by`` the pools whose own best, or
+    whose holes, keep the endpoint from being longer. ``replay_boundary`` says that a longer endpoint was
+    legal, but would leave the prompt without a token to recompute.
     """
 
     hit_pages: int
@@ -101,17 +105,19 @@ class Resolution:
 
 
 def resolve(
-    pools: Iterable[KVPoolDescriptor],
+    pools: Sequence[KVPoolDescriptor],
     presence: Presence,
     policy: TransferPolicy,
     num_pages: int,
     *,
     matchable: int | None = None,
     local_tokens: int = 0,
+    asked: Presence | None = None,
 ) -> Resolution:
     """Largest endpoint that is legal in all ``pools``, at most ``matchable`` (default ``num_pages``).
 
-    Whole units below ``local_tokens`` are there whatever the store says.
+    Whole units below ``local_tokens`` are there whatever the store says. A unit that was not ``asked`` for
+    (default: all were) is neither there nor missing: it makes no endpoint legal, and its pool limits none.
 
     A pool that is missing from ``presence`` was *not reported*, which is not the same as "0 hits": if it
     declares ``derived_from``, that pool's presence stands for it.
@@ -124,7 +130,12 @@ def resolve(
         for pool in pools
         if pool.constrains
     }
-    return _resolution(legal_by_pool, num_pages, num_pages if matchable is None else matchable)
+    found = _resolution(legal_by_pool, num_pages, num_pages if matchable is None else matchable)
+    if asked is None:
+        return found
+    possible = {name: present | ~asked[name] for name, present in presence.items()}
+    at_best = resolve(pools, possible, policy, num_pages, matchable=matchable, local_tokens=local_tokens)
+    return replace(found, best_pages=at_best.best_pages, limited_by=at_best.limited_by)
 
 
 def resolve_ranks(resolutions: Sequence[Resolution]) -> Resolution:

@@ -126,6 +126,8 @@ class KeyBuilder(ABC):
     def keys(self, pool: KVPoolDescriptor, hashes: Sequence[str]) -> list[str]:
         """Keys page by page, the components of a page together: ``k`` and ``v`` of page 0, then of page 1."""
         templates = self.templates(pool)
+        if len(templates) == 1:
+            return templates[0].all_keys(hashes)
         keys = [""] * (len(hashes) * len(templates))
         for index, template in enumerate(templates):
             keys[index :: len(templates)] = template.all_keys(hashes)

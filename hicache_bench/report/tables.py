@@ -93,7 +93,9 @@ def plural(number: int, what: str) -> str:
 
 def _length(result: LengthResult) -> Iterator[RenderableType]:
     tag = f"[{result.evidence}]"
+    moved = _moved_in_part(result)
     how = "moved and verified" if result.evidence == Evidence.MEASURED.value else "counted, not moved"
+    how = f"counted; {' and '.join(moved)} moved and verified" if moved else how
     title = f"\n{format_tokens(result.tokens)} tokens, {plural(result.pages, 'page')}: {how}"
     yield Text(title + (f" ({result.evidence_reason})" if result.evidence_reason else ""), style="bold")
     for warning in result.warnings:
@@ -103,10 +105,19 @@ def _length(result: LengthResult) -> Iterator[RenderableType]:
             others = f", and {plural(len(ranks) - 1, 'rank')} like it" if len(ranks) > 1 else ""
             yield Text(f"\nrank {ranks[0].rank}{others}")
         yield from _accounts(ranks[0], tag)
-    yield Text(f"\n{'policies' if len(result.ranks) == 1 else 'ranks and cluster'} compared {tag}")
+    timed = f"; time {'and GB/s ' if len(result.ranks) == 1 else ''}[measured]" if moved else ""
+    yield Text(f"\n{'policies' if len(result.ranks) == 1 else 'ranks and cluster'} compared {tag}{timed}")
     yield _policies(result)
     yield Text(_endpoints(result.ranks[0]))
     yield Text(_timing(result))
+
+
+def _moved_in_part(result: LengthResult) -> list[str]:
+    """The policies that were moved although the length is counted."""
+    if result.evidence == Evidence.MEASURED.value:
+        return []
+    policies = result.ranks[0].policies
+    return [policy.policy for policy in policies if policy.evidence == Evidence.MEASURED.value]
 
 
 def _alike(ranks: Sequence[RankResult]) -> list[list[RankResult]]:
@@ -211,7 +222,7 @@ def _policies(result: LengthResult) -> Table:
         *(["bytes read"] if alone else ["bytes read\nby a rank", "bytes read\nby all ranks"]),
         "vs\ndense",
         "vs\nhit_policy",
-        *(["headroom over\ndense / hit_policy", "time", "GB/s"] if alone else ["time of the\nslowest rank"]),
+        *(["headroom over\ndense/hit_policy", "time", "GB/s"] if alone else ["time of the\nslowest rank"]),
         left=("policy",),
     )
     dense, hit, _ = (policy.read.num_bytes for policy in result.policies)
@@ -221,7 +232,7 @@ def _policies(result: LengthResult) -> Table:
         read = policy.read.num_bytes
         cells = [policy.policy, f"{read:,}", _change(read, dense), _change(read, hit)]
         if alone:
-            cells.append(" / ".join(_headroom(other, read) for other in (dense, hit)))
+            cells.append("/".join(_headroom(other, read) for other in (dense, hit)))
         else:
             cells.insert(1, _span([rank.read.num_bytes for rank in ranks]))
         cells.append(format_seconds(seconds) if seconds else "-")
@@ -265,15 +276,32 @@ def _timing(result: LengthResult) -> str:
     keys = sum(rank.lookup_keys for rank in result.ranks)
     save = [rank.save_seconds for rank in result.ranks if rank.save_seconds is not None]
     lookup = [rank.lookup_seconds for rank in result.ranks if rank.lookup_seconds is not None]
+    samples = max(len(policy.seconds) for policy in result.ranks[0].policies)
+    median_of = f"time is the median of {plural(samples, 'restore')}"
     if not save:
-        return f"{stored}; lookup asks {plural(keys, 'key')}{over}"
-    samples = len(result.ranks[0].policies[0].seconds)
-    return (
-        f"{stored}; save {format_seconds(sum(save))}{over}\n"
-        f"[{result.evidence}] lookup of {plural(keys, 'key')} {format_seconds(sum(lookup))}{over}; "
-        f"time is the median of {plural(samples, 'restore')}"
-        + ("" if over else "\nheadroom = bytes of that policy / bytes read")
-    )
+        lines = [f"{stored}; lookup asks {plural(keys, 'key')}{over}", *([median_of] if samples else [])]
+    else:
+        lines = [
+            f"{stored}; save {format_seconds(sum(save))}{over}",
+            f"[{result.evidence}] lookup of {plural(keys, 'key')} {format_seconds(sum(lookup))}{over}; "
+            + median_of,
+        ]
+    lines += _searches(result)
+    if save and not over:
+        lines.append("headroom = bytes of that policy / bytes read")
+    return "\n".join(lines)
+
+
+def _searches(result: LengthResult) -> Iterator[str]:
+    """What a lookup asks that only looks for the endpoint; once, where the policies agree."""
+    asked: dict[tuple[int, int], list[str]] = {}
+    for policies in zip(*(rank.policies for rank in result.ranks), strict=True):
+        keys = sum(policy.endpoint_keys for policy in policies)
+        calls = sum(policy.endpoint_calls for policy in policies)
+        asked.setdefault((keys, calls), []).append(policies[0].policy)
+    for (keys, calls), names in asked.items():
+        whose = "the endpoint alone" if len(asked) == 1 else f"the endpoint of {' and '.join(names)} alone"
+        yield f"[{result.evidence}] {whose} takes {plural(keys, 'key')} in {plural(calls, 'call')}"
 
 
 def _summary(results: Sequence[LengthResult]) -> Group:
@@ -319,7 +347,7 @@ def _conclusions(record: RunRecord) -> Iterator[str]:
     yield f"{len(checks) - len(failed)} of {len(checks)} checks passed"
     for check in failed:
         yield f"FAILED {check.name}: expected {check.expected}, found {check.actual}"
-    if any(result.evidence == Evidence.MEASURED.value for result in record.results):
+    if any(policy.evidence == Evidence.MEASURED.value for policy in policies):
         yield "[measured]: bytes and seconds that this run observed; ratios are of these bytes"
     if any(result.evidence == Evidence.COUNTED.value for result in record.results):
         yield "[counted]: bytes from geometry and plan, not moved; ratios are of these bytes"

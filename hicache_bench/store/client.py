@@ -124,6 +124,7 @@ def open_mooncake(
     segment_bytes: int,
     local_hostname: str = "127.0.0.1",
     protocol: str = "tcp",
+    device: str = "",
 ) -> MooncakeStoreBackend:
     """Join the cluster of a running master.
 
@@ -132,6 +133,7 @@ def open_mooncake(
         segment_bytes: memory that this process adds to the cluster; 0 for none, below 16 MiB is rounded up.
         local_hostname: name by which the other clients reach this process.
         protocol: ``tcp`` or ``rdma``.
+        device: name of the RDMA device; empty lets the library choose.
 
     The client's data plane listens on all interfaces, without authentication, whatever ``local_hostname`` is.
 
@@ -142,11 +144,7 @@ def open_mooncake(
     """
     if segment_bytes < 0:
         raise InputError(f"the segment must be 0 or more bytes, not {segment_bytes}")
-    if protocol not in _PROTOCOLS:
-        raise InputError(f"unknown protocol {protocol!r}; allowed: {', '.join(_PROTOCOLS)}")
-    # Set-up with rdma reports success on a machine without a device; only the transfers fail.
-    if protocol == "rdma" and not (_INFINIBAND_DEVICES.is_dir() and any(_INFINIBAND_DEVICES.iterdir())):
-        raise StoreUnavailableError("this machine has no RDMA device; use the protocol tcp")
+    check_protocol(protocol, device)
     availability = mooncake_availability()
     if not availability.importable:
         raise StoreUnavailableError(f"{availability.reason}; to mend it: {availability.advice}")
@@ -158,7 +156,7 @@ def open_mooncake(
         with _setup_noise_removed():
             # Metadata by peer-to-peer handshake needs no other server. No local buffer: calls are zero copy.
             code = client.setup(
-                local_hostname, "P2PHANDSHAKE", segment_bytes, 0, protocol, "", master_address
+                local_hostname, "P2PHANDSHAKE", segment_bytes, 0, protocol, device, master_address
             )
     except KeyboardInterrupt:
         # It waited for set-up to return; a client that outlives its master takes 10 s to go, and is loud.
@@ -174,19 +172,64 @@ def open_mooncake(
             f"{describe_code(code)}; give its RPC port, not its HTTP port, and check that it is not stopped"
         )
     try:
-        return MooncakeStoreBackend(client, _effective_settings(availability, protocol, segment_bytes))
+        return MooncakeStoreBackend(
+            client, _effective_settings(availability, protocol, device, segment_bytes)
+        )
     except StoreError:
         client.close()
         raise
 
 
+def check_protocol(protocol: str, device: str = "") -> None:
+    """Refuse what set-up would accept: with rdma it reports success without a device, and transfers fail.
+
+    Raises:
+        InputError: an unknown protocol, or a device for tcp.
+        StoreUnavailableError: no RDMA device, or not the one that is asked for.
+    """
+    if protocol not in _PROTOCOLS:
+        raise InputError(f"unknown protocol {protocol!r}; allowed: {', '.join(_PROTOCOLS)}")
+    if protocol != "rdma":
+        if device:
+            raise InputError(f"a device ({device}) is for the protocol rdma, not {protocol}; leave it out")
+        return
+    found = (
+        sorted(path.name for path in _INFINIBAND_DEVICES.iterdir()) if _INFINIBAND_DEVICES.is_dir() else []
+    )
+    if not found:
+        raise StoreUnavailableError("this machine has no RDMA device; use the protocol tcp")
+    missing = [name for name in device.split(",") if name and name not in found]
+    if missing:
+        raise StoreUnavailableError(
+            f"this machine has no RDMA device {', '.join(missing)}; it has {', '.join(found)}"
+        )
+
+
+def address_towards(master_address: str) -> str:
+    """The address by which other machines of the master's network reach this one; sends nothing.
+
+    Raises:
+        InputError: not a HOST:PORT.
+    """
+    host, port = _split_address(master_address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as route:
+        try:
+            route.connect((host, port))
+        except OSError:
+            return "127.0.0.1"  # the probe of set-up says what is wrong with the address
+        name: str = route.getsockname()[0]
+        return name
+
+
 def _effective_settings(
-    availability: Availability, protocol: str, segment_bytes: int
+    availability: Availability, protocol: str, device: str, segment_bytes: int
 ) -> dict[str, str | int | float]:
     wheels = " + ".join(availability.distributions)
     return {
         "wheel": f"{wheels} {availability.version}" if wheels else "built from source",
         "protocol": protocol,
+        **({"device": device} if device else {}),
         "segment_bytes": segment_bytes,
         "local_buffer_bytes": 0,
         "MC_STORE_MEMCPY": os.environ.get("MC_STORE_MEMCPY", "auto"),

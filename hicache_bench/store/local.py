@@ -44,6 +44,7 @@ class LocalKVStore(KVStoreBackend):
     else is leased, or was put by this very call". Mooncake evicts in the background, and a burst of puts can
     see ``NO_SPACE`` where this store makes room. Here the oldest last use goes first; Mooncake takes the
     oldest end of a lease, so that an object read once outlives one that was put within a TTL after the read.
+    ``docs/stores.md`` lists all that differs, and how that list is held to.
 
     Calls may come from several threads; they run one after another.
 
@@ -154,8 +155,10 @@ class LocalKVStore(KVStoreBackend):
         with self._lock:
             self._check_open()
             batch = ObjectBatch.of(keys, addresses, sizes)
-            access = self._new_access(lease_seconds=0)
-            results = [self._put(batch, index, access) for index in range(len(batch))]
+            access = self._new_access(self._lease_ttl_seconds)
+            unleased = access._replace(lease_end_seconds=access.seconds)
+            refused: set[str] = set()
+            results = [self._put(batch, index, access, unleased, refused) for index in range(len(batch))]
             num_stored, put_bytes = _successes(batch, results)
             num_existing = sum(result is EXISTS for result in results)
             self._stats.put_calls += 1
@@ -244,6 +247,7 @@ class LocalKVStore(KVStoreBackend):
             if stored is None:
                 append(MISS if is_valid_key(key) else INVALID_PARAMS)
             elif stored.num_bytes != num_bytes:
+                stored.access = access
                 append(INVALID_PARAMS)
             else:
                 target[address - start : stop - start] = stored.view
@@ -261,6 +265,7 @@ class LocalKVStore(KVStoreBackend):
             elif stored is None:
                 results.append(MISS if is_valid_key(key) else INVALID_PARAMS)
             elif stored.num_bytes != batch.totals[index]:
+                stored.access = access
                 results.append(INVALID_PARAMS)
             else:
                 position = 0
@@ -271,20 +276,25 @@ class LocalKVStore(KVStoreBackend):
                 results.append(OK)
         return results
 
-    def _put(self, batch: ObjectBatch, index: int, access: Access) -> KeyResult:
+    def _put(
+        self, batch: ObjectBatch, index: int, access: Access, unleased: Access, refused: set[str]
+    ) -> KeyResult:
         key = batch.keys[index]
         sources = self._views(batch, index)
         if not sources:
             return INVALID_PARAMS
         existing = self._objects.find(key)
         if existing is not None:
-            # Asked for again, so no longer the oldest; a put takes no lease, and ends none.
-            existing.access = access._replace(lease_end_seconds=existing.access.lease_end_seconds)
+            # Mooncake is asked first which keys exist, which takes a lease; what this very call put has none.
+            if existing.access.call != access.call:
+                existing.access = access
             return EXISTS
         if not is_valid_key(key):
             return INVALID_PARAMS
-        stored = self._objects.insert(key, batch.totals[index], access)
+        # A key that the call gives twice is told twice what became of the first.
+        stored = None if key in refused else self._objects.insert(key, batch.totals[index], unleased)
         if stored is None:
+            refused.add(key)
             return NO_SPACE
         position = 0
         for source in sources:

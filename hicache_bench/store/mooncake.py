@@ -232,14 +232,7 @@ class MooncakeStoreBackend(KVStoreBackend):
             batch = ObjectBatch.of(keys, addresses, sizes)
             admitted = batch.admitted(self._registered, self._max_slices_per_call)
             batch = batch.pick(admitted)
-            answers = [0] * len(batch)
-            # A key given twice in one native call answers success for both and fills the last buffer only.
-            for positions in batch.distinct_rounds():
-                parts = batch.pick(positions).split(self._max_slices_per_call)
-                for position, answer in zip(
-                    positions, _in_turn(partial(self._read, native), parts), strict=True
-                ):
-                    answers[position] = answer
+            answers = self._read_each(native, batch)
         if answers == batch.totals and len(answers) == len(keys):
             results, num_bytes, num_misses, num_failures = [OK] * len(keys), sum(answers), 0, 0
         else:
@@ -330,6 +323,20 @@ class MooncakeStoreBackend(KVStoreBackend):
             if answer != 0:
                 results[index] = _STATUS_OF_PUT.get(answer) or error(answer)
         return results
+
+    def _read_each(self, native: NativeStore, batch: ObjectBatch) -> list[int]:
+        """What :meth:`_read` answers, in as many calls as the limits ask for."""
+        read = partial(self._read, native)
+        # A key given twice in one native call answers success for both and fills the last buffer only.
+        rounds = batch.distinct_rounds()
+        if len(rounds) == 1:
+            return _in_turn(read, batch.split(self._max_slices_per_call))
+        answers = [0] * len(batch)
+        for positions in rounds:
+            parts = batch.pick(positions).split(self._max_slices_per_call)
+            for position, answer in zip(positions, _in_turn(read, parts), strict=True):
+                answers[position] = answer
+        return answers
 
     def _read(self, native: NativeStore, batch: ObjectBatch) -> list[int]:
         """The size of each object that was read, else a negative code."""

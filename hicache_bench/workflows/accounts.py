@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from hicache_bench.engine.lookup import EndpointSearch
 from hicache_bench.engine.reports import RestoreReport, SaveReport
 from hicache_bench.models.deployment import Deployment
 from hicache_bench.models.spec import ModelSpec
@@ -16,6 +17,7 @@ from hicache_bench.planning.policy import TransferPolicy, first_needed_at
 from hicache_bench.planning.resolve import num_units
 from hicache_bench.records.schema import (
     Amount,
+    Evidence,
     PolicyResult,
     PolicyTotal,
     PoolAccount,
@@ -83,16 +85,24 @@ def saved_pools(report: SaveReport) -> tuple[SavedPool, ...]:
     )
 
 
-def policy_result(reports: Sequence[RestoreReport], notes: Iterable[str], *, measured: bool) -> PolicyResult:
-    """The samples of one policy; their accounts agree, so that of the last one stands for all."""
+def policy_result(
+    reports: Sequence[RestoreReport], notes: Iterable[str], search: EndpointSearch, *, measured: bool
+) -> PolicyResult:
+    """The samples of one policy; their accounts agree, so that of the last one stands for all.
+
+    ``search`` is that of a lookup which looks for the policy's endpoint alone.
+    """
     report = reports[-1]
     ledger = report.ledger
     return PolicyResult(
         policy=ledger.policy.value,
+        evidence=(Evidence.MEASURED if measured else Evidence.COUNTED).value,
         hit_tokens=ledger.hit_tokens,
         fulfilled_tokens=ledger.fulfilled_tokens,
         used_tokens=ledger.used_tokens,
         unused_tokens={reason.value: tokens for reason, tokens in ledger.unused_tokens.items()},
+        endpoint_keys=search.keys_asked,
+        endpoint_calls=search.calls,
         read=amount(ledger.read),
         pools=tuple(
             _account(plan, account, ledger.policy, report)

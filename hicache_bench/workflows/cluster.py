@@ -58,7 +58,7 @@ class ClusterLayout(NamedTuple):
         """Bytes that the store holds once every rank has saved: each shard once."""
         total = 0
         for member, layout in zip(self.members, self.layouts, strict=True):
-            counts = layout.num_slots
+            counts = layout.num_kept
             total += sum(counts[pool.name] * pool.unit_bytes for pool in member.owned)
         return total
 
@@ -88,13 +88,15 @@ def shard_keys(keys: KeyBuilder, pool: KVPoolDescriptor) -> tuple[tuple[str, str
     return tuple((template.prefix, template.suffix) for template in keys.templates(pool))
 
 
-def lay_out_ranks(members: Sequence[Member], num_tokens: int, policy: SavePolicy) -> ClusterLayout:
-    """Give a slot on every rank to every unit that ``policy`` keeps of a prefix.
+def lay_out_ranks(
+    members: Sequence[Member], num_tokens: int, policy: SavePolicy, *, ring_pages: int | None = None
+) -> ClusterLayout:
+    """Give every unit that ``policy`` keeps of a prefix a slot on every rank; with ``ring_pages``, in turn.
 
     Raises:
         InputError: a prefix that is shorter than a page.
     """
-    layouts = tuple(lay_out(member.registry, num_tokens, policy) for member in members)
+    layouts = tuple(lay_out(member.registry, num_tokens, policy, ring_pages=ring_pages) for member in members)
     return ClusterLayout(tuple(members), layouts)
 
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import starmap
 from typing import TypeVar
 
-from hicache_bench.engine.controller import remove_prefix, resolve_lookup
+from hicache_bench.engine.controller import remove_prefix
+from hicache_bench.engine.lookup import find_endpoint, resolve_lookup
 from hicache_bench.engine.prefix import Prefix
 from hicache_bench.engine.reports import Lookup, SaveReport
 from hicache_bench.planning.ledger import Volume, total_volume, volume
 from hicache_bench.planning.policy import TransferPolicy
-from hicache_bench.planning.resolve import Resolution, alignment_pages, alignment_warning, resolve_ranks
+from hicache_bench.planning.resolve import alignment_pages, alignment_warning, resolve_ranks
 from hicache_bench.records.schema import Check, Evidence, LengthResult, RankResult
 from hicache_bench.units import format_tokens
 from hicache_bench.workflows.accounts import amount, policy_totals, saved_pools
 from hicache_bench.workflows.cluster import ClusterLayout, Member
 from hicache_bench.workflows.prefix import FixtureBytes, PrefixLayout, prompt_prefix
-from hicache_bench.workflows.rank import RankJob, Setting, equal
+from hicache_bench.workflows.rank import Endpoint, RankJob, Setting, equal
 
 _Result = TypeVar("_Result")
 
@@ -48,7 +50,7 @@ class LengthJob:
         saves = [self._alone(job, job.save()) for job in jobs]
         lookups, endpoints = self._found(jobs)
         ranks: list[RankResult] = []
-        checks = self._write_checks(saves)
+        checks = [*self._write_checks(saves), *starmap(self._search_check, endpoints.items())]
         for job, saved, lookup in zip(jobs, saves, lookups, strict=True):
             policies, checked = self._alone(job, job.restore(lookup, endpoints))
             checks += checked
@@ -103,7 +105,7 @@ class LengthJob:
             for member, prefix in zip(self.cluster.members, self._prefixes(), strict=True)
         )
 
-    def _found(self, jobs: Sequence[RankJob]) -> tuple[list[Lookup], dict[TransferPolicy, Resolution]]:
+    def _found(self, jobs: Sequence[RankJob]) -> tuple[list[Lookup], dict[TransferPolicy, Endpoint]]:
         """What each rank finds, and the endpoint of all of them under each policy."""
         lookups = [self._alone(job, job.look_up()) for job in jobs]
         return lookups, {policy: self._endpoint(jobs, lookups, policy) for policy in self.policies}
@@ -144,13 +146,24 @@ class LengthJob:
 
     def _endpoint(
         self, jobs: Sequence[RankJob], lookups: Sequence[Lookup], policy: TransferPolicy
-    ) -> Resolution:
+    ) -> Endpoint:
         local_tokens = self.setting.local_prefix_tokens
-        return resolve_ranks(
+        resolution = resolve_ranks(
             [
                 resolve_lookup(job.layout.pools, lookup, policy, local_tokens=local_tokens)
                 for job, lookup in zip(jobs, lookups, strict=True)
             ]
+        )
+        searches = {job.member.rank: job.search(policy) for job in jobs}
+        return Endpoint(resolution, find_endpoint(list(searches.values())), searches)
+
+    def _search_check(self, policy: TransferPolicy, endpoint: Endpoint) -> Check:
+        """A lookup that asks for what decides comes to the endpoint of the one that asked for everything."""
+        page_tokens = self.cluster.pools[0].page_tokens
+        return equal(
+            f"{policy} at {format_tokens(self.cluster.num_tokens)} tokens: hit of a lookup of what decides",
+            str(endpoint.resolution.hit_pages * page_tokens),
+            str(endpoint.found_pages * page_tokens),
         )
 
     def _write_checks(self, saves: Sequence[SaveReport]) -> list[Check]:
@@ -158,7 +171,7 @@ class LengthJob:
         if not self._is_shared:
             return []
         expected = total_volume(
-            volume(pool, layout.num_slots[pool.name])
+            volume(pool, layout.num_kept[pool.name])
             for member, layout in zip(self.cluster.members, self.cluster.layouts, strict=True)
             for pool in member.owned
         )

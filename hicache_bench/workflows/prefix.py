@@ -19,22 +19,34 @@ from hicache_bench.pools.keys import page_hashes
 from hicache_bench.pools.registry import PoolDescriptorRegistry
 from hicache_bench.units import format_tokens
 
+_NO_UNITS = np.zeros(0, dtype=np.int64)
 _TOKEN_STRIDE = np.uint32(2_654_435_761)  # odd: a walk through all 32-bit words before it repeats
 _LENGTH_STRIDE = 0xD1B54A32D192ED03  # odd and large: the counters of two lengths lie far apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefixLayout:
-    """Which units of each pool a save keeps, and the host slot of each: one slot per kept unit, no more."""
+    """Which units of each pool a save keeps, and the host slot of each: one slot per kept unit, no more.
+
+    With ``ring_pages`` no pool has more slots than that, and kept units take them in turn: a slot then serves
+    one unit of each batch of so many pages.
+    """
 
     pools: tuple[KVPoolDescriptor, ...]
     num_tokens: int
     slots: Mapping[str, IntVector]
+    ring_pages: int | None = None
+
+    @property
+    def num_kept(self) -> dict[str, int]:
+        """Units of each pool that a save keeps."""
+        return {name: int((slots >= 0).sum()) for name, slots in self.slots.items()}
 
     @property
     def num_slots(self) -> dict[str, int]:
         """Host slots of each pool."""
-        return {name: int((slots >= 0).sum()) for name, slots in self.slots.items()}
+        most = self.ring_pages
+        return {name: kept if most is None else min(kept, most) for name, kept in self.num_kept.items()}
 
     @property
     def host_bytes(self) -> int:
@@ -45,7 +57,7 @@ class PrefixLayout:
     @property
     def stored_bytes(self) -> int:
         """Bytes that the store holds once everything is saved."""
-        counts = self.num_slots
+        counts = self.num_kept
         return sum(counts[pool.name] * pool.unit_bytes for pool in self.pools)
 
     def is_kept(self, pool: KVPoolDescriptor) -> BoolVector:
@@ -63,8 +75,10 @@ class PrefixLayout:
         return {pool.name: HostPool(pool, counts[pool.name], backed=backed) for pool in self.pools}
 
 
-def lay_out(registry: PoolDescriptorRegistry, num_tokens: int, policy: SavePolicy) -> PrefixLayout:
-    """Give a slot to every unit that ``policy`` keeps of a prefix.
+def lay_out(
+    registry: PoolDescriptorRegistry, num_tokens: int, policy: SavePolicy, *, ring_pages: int | None = None
+) -> PrefixLayout:
+    """Give a slot to every unit that ``policy`` keeps of a prefix; with ``ring_pages``, in turn.
 
     Raises:
         InputError: a prefix that is shorter than a page.
@@ -80,8 +94,8 @@ def lay_out(registry: PoolDescriptorRegistry, num_tokens: int, policy: SavePolic
     slots = {}
     for pool in pools:
         kept = policy.saved_units(pool, num_units(pool, num_pages))
-        slots[pool.name] = np.where(kept, np.cumsum(kept) - 1, -1)
-    return PrefixLayout(pools=pools, num_tokens=num_tokens, slots=slots)
+        slots[pool.name] = np.where(kept, (np.cumsum(kept) - 1) % (ring_pages or len(kept) or 1), -1)
+    return PrefixLayout(pools=pools, num_tokens=num_tokens, slots=slots, ring_pages=ring_pages)
 
 
 def prompt_prefix(layout: PrefixLayout, *, token_seed: int, chain_seed: str | None = None) -> Prefix:
@@ -115,10 +129,13 @@ class FixtureBytes:
 
     def fill(self, host_pools: Mapping[str, HostPool]) -> None:
         """Write every kept unit into its slot."""
-        for pool in self._layout.pools:
-            units = self._layout.kept_units(pool)
-            slots = self._layout.slots[pool.name][units]
-            self.patterns[pool.name].write(host_pools[pool.name], units.tolist(), slots.tolist())
+        self.fill_units(host_pools, {pool.name: self._layout.kept_units(pool) for pool in self._layout.pools})
+
+    def fill_units(self, host_pools: Mapping[str, HostPool], units: Mapping[str, IntVector]) -> None:
+        """Write these units into their slots."""
+        for name, chosen in units.items():
+            slots = self._layout.slots[name][chosen]
+            self.patterns[name].write(host_pools[name], chosen.tolist(), slots.tolist())
 
     def mismatched(self, host_pools: Mapping[str, HostPool], arrived: Mapping[str, IntVector]) -> list[str]:
         """``pool:unit`` of every restored unit whose bytes are not those that were saved."""
@@ -134,7 +151,7 @@ class FixtureBytes:
         """``pool:slot`` of every slot that was not restored and yet holds something else than poison."""
         disturbed: list[str] = []
         for pool in self._layout.pools:
-            restored = self._layout.slots[pool.name][arrived[pool.name]]
+            restored = self._layout.slots[pool.name][arrived.get(pool.name, _NO_UNITS)]
             untouched = np.setdiff1d(np.arange(self._layout.num_slots[pool.name]), restored)
             disturbed += [
                 f"{pool.name}:{slot}" for slot in unpoisoned(host_pools[pool.name], untouched.tolist())

@@ -6,19 +6,22 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hicache_bench.engine.controller import HybridKVController, look_up_prefix
+from hicache_bench.engine.controller import HybridKVController
+from hicache_bench.engine.lookup import EndpointSearch, look_up_prefix
 from hicache_bench.engine.prefix import Prefix, PrefixKeys
 from hicache_bench.engine.reports import Lookup, RestoreReport, SaveReport
-from hicache_bench.engine.transfer import BATCH_PAGES, SelectiveTransferEngine, Transfer
+from hicache_bench.engine.transfer import BATCH_PAGES, BatchHook, SelectiveTransferEngine, Transfer
 from hicache_bench.errors import StoreError
 from hicache_bench.fixtures.host_pool import HostPool
 from hicache_bench.planning.ledger import volume
-from hicache_bench.planning.policy import SavePolicy, TransferPolicy
+from hicache_bench.planning.policy import IntVector, SavePolicy, TransferPolicy
 from hicache_bench.planning.resolve import Resolution
+from hicache_bench.pools.descriptor import Rank
 from hicache_bench.pools.keys import KeyBuilder
 from hicache_bench.records.schema import Check, PolicyResult
 from hicache_bench.store.base import KVStoreBackend
@@ -52,6 +55,17 @@ class Setting(NamedTuple):
         return self.store.capabilities.moves_bytes
 
 
+class Endpoint(NamedTuple):
+    """The endpoint of all ranks under one policy.
+
+    ``found_pages`` is what the ``searches`` of the ranks, which ask for what decides, come to.
+    """
+
+    resolution: Resolution
+    found_pages: int
+    searches: Mapping[Rank, EndpointSearch]
+
+
 class RankJob(NamedTuple):
     """What one rank does. ``label`` is the length, and the rank where there are several, for messages.
 
@@ -75,9 +89,12 @@ class RankJob(NamedTuple):
         setting = self.setting
         setting.progress(f"{self.label}: filling and saving")
         host_pools = self.layout.host_pools(backed=setting.moves)
-        if setting.moves:
+        fill_batch = None
+        if self._in_turn:
+            fill_batch = partial(self.fixture.fill_units, host_pools)
+        elif setting.moves:
             self.fixture.fill(host_pools)
-        with self._controller(host_pools) as controller:
+        with self._controller(host_pools, before_put=fill_batch) as controller:
             saved = controller.save(self.prefix, setting.save_policy)
         if not saved.complete:
             raise StoreError(
@@ -99,7 +116,7 @@ class RankJob(NamedTuple):
                 f"{self.label}: the store could not say whether it holds {lookup.errors} keys; {_UNREACHABLE}"
             )
         lost = self._differing(lookup, saved=True)
-        if len(lost) == sum(self.layout.num_slots.values()):
+        if len(lost) == sum(self.layout.num_kept.values()):
             raise StoreError(
                 f"{self.label}: not one of the {len(lost)} pages that were saved is found "
                 "(asymmetric_keys): the store has dropped them all, or the reader's keys are not the "
@@ -112,8 +129,19 @@ class RankJob(NamedTuple):
             )
         return lookup
 
+    def search(self, policy: TransferPolicy) -> EndpointSearch:
+        """The search for this rank's endpoint by a lookup that asks for nothing else."""
+        return EndpointSearch(
+            self.layout.pools,
+            PrefixKeys(self.setting.keys),
+            self.setting.store.batch_exists,
+            self.prefix,
+            policy,
+            local_tokens=self.setting.local_prefix_tokens,
+        )
+
     def restore(
-        self, lookup: Lookup, endpoints: Mapping[TransferPolicy, Resolution]
+        self, lookup: Lookup, endpoints: Mapping[TransferPolicy, Endpoint]
     ) -> tuple[tuple[PolicyResult, ...], list[Check]]:
         """Restore the endpoint of all ranks under each policy; the results, and what was checked.
 
@@ -121,8 +149,9 @@ class RankJob(NamedTuple):
             StoreError: the store does not deliver what it promised.
         """
         host_pools = self.layout.host_pools(backed=self.setting.moves)
-        with self._controller(host_pools) as controller:
-            restorer = _Restorer(self, host_pools, controller, lookup)
+        watch = _RingWatch(self.fixture, host_pools) if self._in_turn else None
+        with self._controller(host_pools, after_get=watch) as controller:
+            restorer = _Restorer(self, host_pools, controller, lookup, watch)
             policies = tuple(restorer.restore(policy, found) for policy, found in endpoints.items())
         unsaved = none_of(
             f"{self.label}: pages found that were never saved", self._differing(lookup, saved=False)
@@ -139,20 +168,60 @@ class RankJob(NamedTuple):
             ).tolist()
         ]
 
+    @property
+    def _in_turn(self) -> bool:
+        """Whether a slot serves one unit after another, so that each batch is filled and checked alone."""
+        return self.setting.moves and self.layout.ring_pages is not None
+
     @contextmanager
-    def _controller(self, host_pools: dict[str, HostPool]) -> Iterator[HybridKVController]:
+    def _controller(
+        self,
+        host_pools: dict[str, HostPool],
+        *,
+        before_put: BatchHook | None = None,
+        after_get: BatchHook | None = None,
+    ) -> Iterator[HybridKVController]:
         setting = self.setting
         controller = HybridKVController(
             self.member.registry,
             host_pools,
             setting.keys,
             setting.store,
-            engine=SelectiveTransferEngine(setting.store, batch_pages=setting.batch_pages),
+            engine=SelectiveTransferEngine(
+                setting.store,
+                batch_pages=setting.batch_pages,
+                before_put=before_put,
+                after_get=after_get,
+            ),
         )
         try:
             yield controller
         finally:
             controller.close()
+
+
+@dataclass(slots=True)
+class _RingWatch:
+    """Checks each batch of a restore through a ring, and poisons the slots before another batch has them."""
+
+    fixture: FixtureBytes
+    host_pools: dict[str, HostPool]
+    mismatched: list[str] = field(default_factory=list)
+    disturbed: list[str] = field(default_factory=list)
+    checked: Counter[str] = field(default_factory=Counter)
+
+    def __call__(self, arrived: Mapping[str, IntVector]) -> None:
+        self.mismatched += self.fixture.mismatched(self.host_pools, arrived)
+        self.disturbed += self.fixture.disturbed(self.host_pools, arrived)
+        for name, units in arrived.items():
+            self.checked[name] += len(units)
+            self.host_pools[name].poison()
+
+    def clear(self) -> None:
+        """Start again."""
+        self.mismatched.clear()
+        self.disturbed.clear()
+        self.checked.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +232,14 @@ class _Restorer:
     host_pools: dict[str, HostPool]
     controller: HybridKVController
     lookup: Lookup
+    watch: _RingWatch | None
     checks: list[Check] = field(default_factory=list)
 
-    def restore(self, policy: TransferPolicy, endpoint: Resolution) -> PolicyResult:
+    def restore(self, policy: TransferPolicy, endpoint: Endpoint) -> PolicyResult:
         """Restore under ``policy`` as often as asked, each time into poisoned pools; once if only counted."""
         job, setting = self.job, self.job.setting
         plan = self.controller.plan(
-            self.lookup, policy, resolution=endpoint, local_tokens=setting.local_prefix_tokens
+            self.lookup, policy, resolution=endpoint.resolution, local_tokens=setting.local_prefix_tokens
         )
         scorer = self._scorer() if setting.num_queries else None
         reports: list[RestoreReport] = []
@@ -178,12 +248,15 @@ class _Restorer:
             if setting.moves:
                 for host_pool in self.host_pools.values():
                     host_pool.poison()
+            if self.watch is not None:
+                self.watch.clear()
             bytes_before = setting.store.stats.get_bytes
             report = self.controller.restore(self.lookup.prefix, plan, selector=scorer)
             reports.append(report)
             self._check_delivered(report)
             self._check_restore(report, setting.store.stats.get_bytes - bytes_before)
-        return policy_result(reports, scorer.notes if scorer else (), measured=setting.moves)
+        search = endpoint.searches[job.member.rank]
+        return policy_result(reports, scorer.notes if scorer else (), search, measured=setting.moves)
 
     def _scorer(self) -> IndexScorer:
         # Imported here: its tables are only for runs that ask for queries.
@@ -199,7 +272,7 @@ class _Restorer:
         )
 
     def _unbalanced(self, report: RestoreReport) -> list[str]:
-        counts = self.job.layout.num_slots
+        counts = self.job.layout.num_kept
         pools = {pool.name: pool for pool in self.job.layout.pools}
         return [
             account.pool
@@ -234,9 +307,19 @@ class _Restorer:
         )
         if not self.job.setting.moves:
             return
-        fixture = self.job.fixture
-        mismatched = fixture.mismatched(self.host_pools, report.arrived)
-        disturbed = fixture.disturbed(self.host_pools, report.arrived)
+        fixture, watch = self.job.fixture, self.watch
+        if watch is None:
+            mismatched = fixture.mismatched(self.host_pools, report.arrived)
+            disturbed = fixture.disturbed(self.host_pools, report.arrived)
+        else:
+            unchecked = [
+                f"{name}: {len(units) - watch.checked[name]} unchecked"
+                for name, units in report.arrived.items()
+                if len(units) != watch.checked[name]
+            ]
+            mismatched = [*watch.mismatched, *unchecked]
+            # Every batch left its slots poisoned.
+            disturbed = [*watch.disturbed, *fixture.disturbed(self.host_pools, {})]
         broken = [name for name, host_pool in self.host_pools.items() if not host_pool.guards_intact()]
         self.checks.extend(
             (

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 
 from hicache_bench import __version__
+from hicache_bench.engine.metrics import MetricsSink
 from hicache_bench.errors import InputError, MemoryBudgetError
 from hicache_bench.planning.policy import SavePolicy
 from hicache_bench.pools.keys import NamespacedKeyBuilder
 from hicache_bench.records.schema import SCHEMA_VERSION, LengthResult, RunRecord
 from hicache_bench.units import format_size, format_tokens
 from hicache_bench.workflows.accounts import deployment_dict, preset_dict, secret_digest
-from hicache_bench.workflows.cluster import ClusterLayout, lay_out_ranks, members_of, pool_records, sharing_of
+from hicache_bench.workflows.cluster import Member, members_of, pool_records, sharing_of
 from hicache_bench.workflows.environment import describe_environment, library_versions
 from hicache_bench.workflows.length import LengthJob
 from hicache_bench.workflows.memory import available_memory_bytes
 from hicache_bench.workflows.rank import Progress, Setting
 from hicache_bench.workflows.stores import arena_bytes, check_store, open_store
 from hicache_bench.workflows.variant import Variant
+from hicache_bench.workflows.ways import Way, combined, ways
 
 MEMORY_SHARE = 0.85
 """Part of the available memory that a run may take; the rest is for the interpreter and the machine."""
@@ -27,7 +31,10 @@ MEMORY_SHARE = 0.85
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What ``run`` was asked for. ``num_queries`` 0 reads every block, as a prefill may need."""
+    """What ``run`` was asked for. ``num_queries`` 0 reads every block, as a prefill may need.
+
+    ``metrics`` gets what is moved, and nothing of what is only counted; None costs nothing.
+    """
 
     variant: Variant
     token_lengths: tuple[int, ...]
@@ -40,12 +47,16 @@ class RunOptions:
     repeat: int = 3
     memory_bytes: int | None = None
     command: tuple[str, ...] = ()
+    metrics: MetricsSink | None = None
 
 
-def run(options: RunOptions, progress: Progress) -> RunRecord:
+def run(options: RunOptions, progress: Progress, note: Progress | None = None) -> RunRecord:
     """Do the job for every length, on every rank, and return the record.
 
-    A length that does not fit in memory is counted on a store of sizes instead of moved.
+    ``note`` gets what a user should know before a length starts: the memory that it takes in little memory.
+
+    A length that does not fit in memory is moved through a ring of host pages, or in part, or counted on a
+    store of sizes.
 
     Raises:
         InputError: options that contradict each other, a prefix shorter than a page, too little memory.
@@ -57,11 +68,13 @@ def run(options: RunOptions, progress: Progress) -> RunRecord:
     _check_queries(options)
     members = members_of(variant)
     lengths = dict.fromkeys(options.token_lengths)  # a length that is named twice is run once
-    clusters = [lay_out_ranks(members, tokens, options.save_policy) for tokens in lengths]
     budget = _memory_budget(options.memory_bytes) if options.store != "count" else 0
     # A joined cluster may hold objects of an earlier run; fresh tokens make fresh keys.
     token_seed = int.from_bytes(os.urandom(4), "little") if options.master else 0
-    results = [_run_length(options, cluster, token_seed, budget, progress) for cluster in clusters]
+    results = [
+        _run_length(options, members, tokens, token_seed, budget, progress, note or progress)
+        for tokens in lengths
+    ]
     keys, asked = variant.keys, variant.options
     return RunRecord(
         schema_version=SCHEMA_VERSION,
@@ -113,23 +126,65 @@ def _memory_budget(asked_bytes: int | None) -> int:
 
 
 def _run_length(
-    options: RunOptions, cluster: ClusterLayout, token_seed: int, budget_bytes: int, progress: Progress
+    options: RunOptions,
+    members: Sequence[Member],
+    num_tokens: int,
+    token_seed: int,
+    budget_bytes: int,
+    progress: Progress,
+    note: Progress,
 ) -> LengthResult:
-    """Move, or count, one length."""
-    needed = cluster.host_bytes + _store_bytes(options, cluster)
-    name, reason = options.store, None
-    if name == "count":
-        needed, reason = 0, "the count store moves nothing"
-    elif needed > budget_bytes:
-        name = "count"
-        reason = f"needs {format_size(needed)} of memory, and {format_size(budget_bytes)} may be taken"
-    progress(f"{format_tokens(cluster.num_tokens)} tokens: opening the {name} store")
-    master = options.master if name == options.store else None
+    """Move one length in the fullest way that fits into memory, or count it."""
+
+    def take(way: Way, store: str, memory_bytes: int, reason: str | None) -> LengthResult:
+        return _take(options, way, store, memory_bytes, reason, token_seed, progress)
+
+    found = list(
+        ways(
+            members,
+            num_tokens,
+            options.save_policy,
+            store_bytes=partial(_store_bytes, options),
+            whole_only=options.num_queries > 0,
+        )
+    )
+    whole = found[0]
+    if options.store == "count":
+        return take(whole, "count", 0, "the count store moves nothing")
+    way = next((way for way in found if way.memory_bytes <= budget_bytes), None)
+    if way is whole:
+        return take(whole, options.store, whole.memory_bytes, None)
+    needs = f"needs {format_size(whole.memory_bytes)} of memory, and {format_size(budget_bytes)} may be taken"
+    if way is None:
+        return take(whole, "count", whole.memory_bytes, needs)
+    note(f"{format_tokens(num_tokens)} tokens: {way.describe()}")
+    reason = f"{needs}; moved with {way.describe()}"
+    if way.moves_all:
+        return take(way, options.store, way.memory_bytes, reason)
+    counted = take(whole, "count", whole.memory_bytes, reason)
+    return combined(counted, take(way, options.store, way.memory_bytes, None))
+
+
+def _take(
+    options: RunOptions,
+    way: Way,
+    store: str,
+    memory_bytes: int,
+    reason: str | None,
+    token_seed: int,
+    progress: Progress,
+) -> LengthResult:
+    """Move, or count, what ``way`` names on an open ``store``."""
+    cluster = way.cluster
+    progress(f"{format_tokens(cluster.num_tokens)} tokens: opening the {store} store")
+    asked = store == options.store
+    master = options.master if asked else None
     with open_store(
-        name,
+        store,
         stored_bytes=cluster.stored_bytes,
         master=master,
-        segment_bytes=options.segment_bytes if name == options.store else None,
+        segment_bytes=options.segment_bytes if asked else None,
+        metrics=options.metrics,
     ) as opened:
         job = LengthJob(
             cluster=cluster,
@@ -137,16 +192,17 @@ def _run_length(
                 keys=options.variant.keys,
                 chain_seed=options.variant.chain_seed,
                 store=opened.backend,
-                save_policy=options.save_policy,
+                save_policy=way.save_policy,
                 local_prefix_tokens=options.local_prefix_tokens,
                 num_queries=options.num_queries,
                 repeat=options.repeat,
                 token_seed=token_seed,
                 progress=progress,
             ),
-            memory_bytes=needed,
+            memory_bytes=memory_bytes,
             evidence_reason=reason,
             store_settings=opened.settings,
+            policies=way.policies,
         )
         remaining = 0
         try:
@@ -160,8 +216,8 @@ def _run_length(
         return replace(result, warnings=(*result.warnings, warning))
 
 
-def _store_bytes(options: RunOptions, cluster: ClusterLayout) -> int:
-    """Memory that the store itself takes of this machine."""
+def _store_bytes(options: RunOptions, stored_bytes: int) -> int:
+    """Memory that the store itself takes of this machine to hold ``stored_bytes``."""
     if options.store == "mooncake" and options.segment_bytes is not None:
         return options.segment_bytes
-    return 0 if options.master is not None else arena_bytes(cluster.stored_bytes)
+    return 0 if options.master is not None else arena_bytes(stored_bytes)

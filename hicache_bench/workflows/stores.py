@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from hicache_bench.engine.metrics import MetricsSink
+from hicache_bench.engine.metrics_store import metered
 from hicache_bench.errors import InputError
 from hicache_bench.store.base import KVStoreBackend
 from hicache_bench.store.counting import CountingStore
@@ -49,9 +51,16 @@ def check_store(name: str, master: str | None, segment_bytes: int | None) -> Non
 
 @contextmanager
 def open_store(
-    name: str, *, stored_bytes: int, master: str | None = None, segment_bytes: int | None = None
+    name: str,
+    *,
+    stored_bytes: int,
+    master: str | None = None,
+    segment_bytes: int | None = None,
+    metrics: MetricsSink | None = None,
 ) -> Iterator[OpenStore]:
-    """An open store with room for ``stored_bytes``.
+    """An open store with room for ``stored_bytes``; with ``metrics`` what moves through it is counted there.
+
+    ``count`` moves nothing, so nothing of it is in the metrics.
 
     ``mooncake`` starts a private master and contributes a segment of that size, or joins the cluster at
     ``master`` and contributes ``segment_bytes`` (default 0: a pure client). The client is closed before the
@@ -66,13 +75,13 @@ def open_store(
         from hicache_bench.store.local import LocalKVStore
 
         with LocalKVStore(arena_bytes(stored_bytes)) as store:
-            yield OpenStore(store, store.settings)
+            yield OpenStore(metered(store, metrics), store.settings)
     elif name == "count":
         with CountingStore() as store:
             yield OpenStore(store, store.settings)
     else:
         with _open_mooncake(arena_bytes(stored_bytes), master, segment_bytes) as opened:
-            yield opened
+            yield replace(opened, backend=metered(opened.backend, metrics))
 
 
 @contextmanager

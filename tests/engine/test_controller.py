@@ -273,6 +273,34 @@ def test_a_prefix_can_be_taken_out_of_a_store_that_goes_on() -> None:
     assert 20 == other.restore().ledger.used_tokens
 
 
+@pytest.mark.parametrize("policy", list(TransferPolicy))
+def test_a_lookup_of_what_decides_leads_to_the_same_restore(policy: TransferPolicy) -> None:
+    rig = Rig(KITCHEN_SINK, 11)
+    rig.save(SavePolicy(states=StateSave.EVERY, state_interval_tokens=12, window_extra_pages=2))
+    rig.inner.remove(rig.key("mamba", 10), force=True)
+    whole = rig.restore(policy, local_tokens=8)
+    lookup = rig.controller.lookup_endpoint(rig.prefix, policy, local_tokens=8)
+    plan = rig.controller.plan(lookup, policy, local_tokens=8)
+    rig.poison()
+    report = rig.controller.restore(rig.prefix, plan)
+    assert whole.ledger.used_tokens == report.ledger.used_tokens == 36
+    assert whole.ledger.read == report.ledger.read
+    assert {name: units.tolist() for name, units in whole.arrived.items()} == {
+        name: units.tolist() for name, units in report.arrived.items()
+    }
+    assert {} == rig.wrong_arrivals(report.arrived)
+    assert lookup.keys_asked < rig.controller.lookup(rig.prefix).keys_asked
+
+
+def test_a_host_without_room_gets_the_longest_endpoint_that_fits() -> None:
+    rig = Rig([LATENT, STATE], 12)
+    rig.save(SavePolicy(states=StateSave.EVERY, state_interval_tokens=12))
+    lookup = rig.controller.lookup_endpoint(rig.prefix, SELECTIVE, host_capacity_pages=8)
+    plan = rig.controller.plan(lookup, SELECTIVE, host_capacity_pages=8)
+    assert (12, 6, SkipReason.HOST_CAPACITY) == (plan.hit_pages, plan.endpoint_pages, plan.shortfall)
+    assert 24 == rig.controller.restore(rig.prefix, plan).ledger.used_tokens
+
+
 def test_lookup_counts_errors_apart_from_misses() -> None:  # cases E49
     writer = Rig([LATENT], 6)
     writer.save()

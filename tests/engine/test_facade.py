@@ -7,10 +7,23 @@ import pytest
 from hicache_bench.engine.facade import HybridHiCacheFacade
 from hicache_bench.errors import ConfigError, LayoutError
 from hicache_bench.fixtures.host_pool import HostPool
+from hicache_bench.planning.policy import SavePolicy, StateSave
 from hicache_bench.pools.descriptor import KVPoolDescriptor
 from hicache_bench.pools.names import HitPolicy, Layout
 from hicache_bench.pools.registry import Decision
-from tests.engine.rig import ANCHOR, CHUNK, INDEX, KITCHEN_SINK, LATENT, RATIO, RING, STATE, WINDOW
+from tests.engine.rig import (
+    ANCHOR,
+    CHUNK,
+    INDEX,
+    KITCHEN_SINK,
+    LATENT,
+    PAGE_TOKENS,
+    RATIO,
+    RING,
+    STATE,
+    WINDOW,
+    Rig,
+)
 
 
 def test_a_pool_without_a_buffer_is_skipped_and_any_other_registered() -> None:
@@ -60,6 +73,28 @@ def test_io_is_counted_in_pages_and_bytes() -> None:
     assert f'mooncake_hicache_read_bytes_total{{pool="kv"}} {5 * LATENT.unit_bytes}' in text.splitlines()
     assert 'mooncake_hicache_read_pages_total{pool="kv"} 5' in text.splitlines()
     assert 'mooncake_hicache_failed_pages_total{pool="kv"} 1' in text.splitlines()
+
+
+def test_a_backend_finds_its_endpoint_with_its_own_query_and_few_keys() -> None:
+    writer = Rig([ANCHOR, LATENT, STATE], 8)
+    writer.save(SavePolicy(states=StateSave.EVERY, state_interval_tokens=5 * PAGE_TOKENS))
+    writer.inner.remove(writer.key("mamba", 7))
+    facade = HybridHiCacheFacade()
+    for pool in (ANCHOR, LATENT, STATE):
+        facade.classify(pool)
+    search = facade.search(writer.prefix.hashes, writer.keys, writer.inner.batch_exists)
+    assert [5, 5, 0] == [search.longest(8), search.longest(7), search.longest(4)]
+    assert (8 + 2 * 8, 5) == (search.keys_asked, search.calls)  # states 8, then 6 and 7, 2 to 5, and 1
+    continued = facade.search(
+        writer.prefix.hashes[3:],
+        writer.keys,
+        writer.inner.batch_exists,
+        first_page=3,
+        parent=writer.prefix.hashes[2],
+    )
+    assert (5, 3) == (continued.longest(8), continued.longest(4))
+    with pytest.raises(ConfigError, match="nothing to store"):
+        HybridHiCacheFacade().search(writer.prefix.hashes, writer.keys, writer.inner.batch_exists)
 
 
 def test_what_is_unknown_is_named_with_what_is_known() -> None:

@@ -13,7 +13,7 @@ from hicache_bench.engine.transfer import (
     arrived_units,
 )
 from hicache_bench.errors import StoreContractError
-from hicache_bench.planning.policy import SavePolicy
+from hicache_bench.planning.policy import SavePolicy, StateSave, TransferPolicy
 from hicache_bench.planning.resolve import unit_ends
 from hicache_bench.pools.descriptor import KVPoolDescriptor
 from hicache_bench.pools.geometry import Component
@@ -220,6 +220,32 @@ def test_store_seconds_are_those_inside_the_calls() -> None:
     rig.fill()
     transfer = engine.write([all_of(rig)])
     assert (2.0, 2) == (transfer.store_seconds, transfer.calls)  # a tick before and one after each call
+
+
+def test_hooks_fill_each_batch_and_take_from_it_what_arrived_whole() -> None:
+    rig = Rig([LATENT, STATE], 6)
+    filled: list[dict[str, list[int]]] = []
+    taken: list[dict[str, list[int]]] = []
+    ticks = iter(range(1000))
+    rig.controller.close()
+    engine = SelectiveTransferEngine(
+        rig.store,
+        batch_pages=4,
+        before_put=lambda units: filled.append({name: part.tolist() for name, part in units.items()}),
+        after_get=lambda units: taken.append({name: part.tolist() for name, part in units.items()}),
+        clock=lambda: float(next(ticks)),
+    )
+    controller = HybridKVController(rig.registry, rig.host_pools, make_keys(), rig.store, engine=engine)
+    rig.fill()
+    saved = controller.save(rig.prefix, SavePolicy(states=StateSave.ALL))
+    assert [{"kv": [0, 1, 2, 3], "mamba": [0, 1, 2, 3]}, {"kv": [4, 5], "mamba": [4, 5]}] == filled
+    assert 2.0 == saved.transfer.hook_seconds
+    plan = controller.plan(controller.lookup(rig.prefix), TransferPolicy.DENSE)
+    for key in (rig.key("kv", 1), rig.key("mamba", 5, component=1)):
+        rig.inner.remove(key, force=True)
+    report = controller.restore(rig.prefix, plan)
+    assert [{"kv": [0, 2, 3], "mamba": [0, 1, 2, 3]}, {"kv": [4, 5], "mamba": [4]}] == taken
+    assert (2, 2, 2.0) == (len(filled), report.transfer.batches, report.transfer.hook_seconds)
 
 
 def test_a_unit_has_arrived_when_all_its_components_have() -> None:

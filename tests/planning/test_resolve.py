@@ -193,6 +193,18 @@ def test_pools_for_speed_and_logical_pools_constrain_nothing() -> None:
     assert 3 == resolve([anchor, KV, draft], presence, SELECTIVE, 3).hit_pages
 
 
+def test_what_was_not_asked_is_no_hit_and_limits_nothing() -> None:  # cases E84
+    presence = {"kv": flags(4, 0, 1, 2), "mamba": endpoints(4, 2), "swa": endpoints(4, 2, 4)}
+    asked = {"kv": flags(4, 0, 1, 2), "mamba": endpoints(4, 2, 3, 4), "swa": endpoints(4, 2, 4)}
+    found = resolve([KV, STATE, OTHER_STATE], presence, SELECTIVE, 4, asked=asked)
+    assert (2, [0, 2]) == (found.hit_pages, np.flatnonzero(found.legal).tolist())
+    assert ("mamba",) == found.limited_by  # page 3 of kv is unknown, the state of endpoint 4 is missing
+    assert {"kv": 4, "mamba": 2, "swa": 4} == found.best_pages
+    everything = {name: np.ones(4, dtype=np.bool_) for name in presence}
+    whole = resolve([KV, STATE, OTHER_STATE], presence, SELECTIVE, 4, asked=everything)
+    assert resolve([KV, STATE, OTHER_STATE], presence, SELECTIVE, 4).limited_by == whole.limited_by
+
+
 def test_presence_of_another_length_is_refused() -> None:
     with pytest.raises(ConfigError, match="3 units in 3 pages, not 2"):
         resolve([KV], {"kv": flags(2, 0)}, SELECTIVE, 3)

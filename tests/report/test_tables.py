@@ -10,7 +10,8 @@ from rich.console import Console
 
 from hicache_bench.records.schema import Amount, Check, PolicyResult, RunRecord
 from hicache_bench.report.tables import plural, render_run
-from tests.workflows.runs import PRESETS, cached_run, only_length, read_bytes
+from hicache_bench.units import MIB
+from tests.workflows.runs import PRESETS, cached_run, only_length, read_bytes, run_now
 
 K, M = 1 << 10, 1 << 20
 NOTHING_SAVED = "The saving is zero: every policy reads every byte"
@@ -93,10 +94,10 @@ def test_reductions_stand_against_both_baselines() -> None:
     text = text_of(cached_run("gpt-oss-120b", 8 * K))
     row = next(line.split() for line in text.splitlines() if line.startswith("selective") and "%" in line)
     # 306,708,480 of 603,979,776 bytes; hit_policy reads the same.
-    assert ["selective", "306,708,480", "-49.2%", "0%", "1.97x", "/", "1.00x"] == row[:7]
+    assert ["selective", "306,708,480", "-49.2%", "0%", "1.97x/1.00x"] == row[:5]
     scout = text_of(cached_run("llama-4-scout", 8 * K))
     row = next(line.split() for line in scout.splitlines() if line.startswith("selective") and "%" in line)
-    assert ["selective", "402,653,184", "-75.0%", "-75.0%", "4.00x", "/", "4.00x"] == row[:7]
+    assert ["selective", "402,653,184", "-75.0%", "-75.0%", "4.00x/4.00x"] == row[:5]
 
 
 def test_a_logical_anchor_and_a_local_prefix_are_said() -> None:
@@ -272,3 +273,22 @@ def test_one_is_not_many() -> None:
     text = text_of(cached_run("llama-3.1-8b", 64))
     assert ", 1 pool\n" in text
     assert "64 tokens, 1 page: " in text
+
+
+def test_a_length_that_is_moved_in_part_tells_which_rows_were() -> None:
+    text = text_of(run_now("kitchen-sink", 16 * K, store="local", memory_bytes=180 * MIB))
+    assert "256 pages: counted; hit_policy and selective moved and verified" in joined(text)
+    assert "MiB may be taken; moved with" in joined(text)
+    assert "policies compared [counted]; time and GB/s [measured]" in text
+    rows = {line.split()[0]: line.split()[-1] for line in text.splitlines() if "%" in line and "x/" in line}
+    assert ["dense"] == [policy for policy, rate in rows.items() if rate == "-"]
+    assert ("time is the median of 1 restore" in text, widest(text) <= 80) == (True, True)
+    assert all(f"[{tag}]: bytes" in text for tag in ("measured", "counted"))
+
+
+def test_what_a_lookup_of_the_endpoint_asks_stands_beside_what_a_lookup_of_all_asks() -> None:
+    text = text_of(cached_run("gpt-oss-120b", 8 * K))
+    assert "lookup asks 512 keys\n[counted] the endpoint alone takes 260 keys in 2 calls" in text
+    scout = text_of(cached_run("llama-4-scout", 8 * K))
+    assert "[counted] the endpoint of dense and hit_policy alone takes" in scout
+    assert "[counted] the endpoint of selective alone takes" in scout

@@ -11,12 +11,19 @@ import threading
 import time
 import types
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from hicache_bench.errors import InputError, MemoryBudgetError, StoreUnavailableError
 from hicache_bench.store import client
-from hicache_bench.store.client import mooncake_availability, open_mooncake, probe
+from hicache_bench.store.client import (
+    address_towards,
+    check_protocol,
+    mooncake_availability,
+    open_mooncake,
+    probe,
+)
 from tests.store.fake_mooncake import FakeMooncake
 
 NON_CUDA, CUDA = "mooncake-transfer-engine-non-cuda", "mooncake-transfer-engine"
@@ -287,6 +294,21 @@ class TestOpen:
         with pytest.raises(StoreUnavailableError, match="no RDMA device; use the protocol tcp"):
             open_mooncake("host:1", segment_bytes=0, protocol="rdma")
 
+    @pytest.mark.parametrize("device", ["", "mlx5_1", "mlx5_0,mlx5_1"])
+    def test_rdma_devices_that_are_there(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, device: str
+    ) -> None:
+        monkeypatch.setattr(client, "_INFINIBAND_DEVICES", tmp_path)
+        for name in ("mlx5_0", "mlx5_1"):
+            (tmp_path / name).mkdir()
+        check_protocol("rdma", device)
+        with pytest.raises(StoreUnavailableError, match="no RDMA device mlx9; it has mlx5_0, mlx5_1"):
+            check_protocol("rdma", "mlx5_0,mlx9")
+
+    def test_a_device_is_for_rdma(self) -> None:
+        with pytest.raises(InputError, match="is for the protocol rdma, not tcp; leave it out"):
+            check_protocol("tcp", "mlx5_0")
+
     def test_missing_wheel_says_what_to_do(self, monkeypatch: pytest.MonkeyPatch) -> None:
         missing = client.Availability(False, None, (), (), "no wheel", INSTALL)
         monkeypatch.setattr(client, "mooncake_availability", lambda: missing)
@@ -304,3 +326,17 @@ def test_environment_of_the_user_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert FakeClient is client._load_client_class()
     assert "7000" == environment["MC_RPC_TIMEOUT_MS"]
     assert "1" == environment["MC_STORE_CLIENT_SETUP_RETRIES"]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:50051", "localhost:50051"])
+def test_the_address_towards_this_machine_is_loopback(address: str) -> None:
+    assert "127.0.0.1" == address_towards(address)
+
+
+def test_an_address_that_leads_nowhere_is_for_the_probe_to_tell() -> None:
+    assert "127.0.0.1" == address_towards("no-such-host.invalid:1")
+
+
+def test_no_address_at_all_is_refused() -> None:
+    with pytest.raises(InputError, match="is not a master address"):
+        address_towards("host")

@@ -9,12 +9,12 @@ import pytest
 
 from hicache_bench.errors import ConfigError, MemoryBudgetError
 from hicache_bench.links.bandwidth import BandwidthModel
-from hicache_bench.store.base import INVALID_PARAMS, LEASED, MISS, OK, KVStoreBackend
+from hicache_bench.store.base import INVALID_PARAMS, LEASED, MISS, NO_SPACE, OK, KVStoreBackend
 from hicache_bench.store.local import LocalKVStore
 from hicache_bench.units import KIB, MIB
 from tests.store.contract import StoreContract
 from tests.store.contract_host import GUARD_BYTE, Host, host_memory
-from tests.store.local_store import TTL_SECONDS, Clock, names, open_store, put
+from tests.store.local_store import TTL_SECONDS, Clock, names, open_store, put, put_each
 
 
 class TestContract(StoreContract):
@@ -75,6 +75,25 @@ def test_put_of_an_existing_key_ends_no_lease(host: Host, clock: Clock) -> None:
     store.batch_exists(["key"])
     assert ["exists"] == put(store, host, "key")
     assert LEASED == store.remove("key")
+
+
+def test_put_of_an_existing_key_and_a_read_of_a_wrong_size_take_a_lease(host: Host, clock: Clock) -> None:
+    """As Mooncake has it, which is asked first which keys exist, and for the object before its size."""
+    store = open_store(host, clock, 64)
+    put_each(store, host, ["a", "b"])
+    assert ["exists"] == put(store, host, "a", num_bytes=7)
+    assert [INVALID_PARAMS] == store.batch_get_into(["b"], [host.target_at()], [7])
+    assert [LEASED, LEASED] == [store.remove(key) for key in "ab"]
+    clock.seconds += TTL_SECONDS
+    assert [OK, OK] == [store.remove(key) for key in "ab"]
+    assert ["ok", "exists"] == put(store, host, "c", "c")
+    assert OK == store.remove("c")  # nobody asked for it before
+
+
+def test_a_key_that_is_given_twice_is_told_twice_that_there_is_no_room(host: Host, clock: Clock) -> None:
+    store = open_store(host, clock, 1)
+    results = store.batch_put_from(["a", "a", "b"], [host.source_at()] * 3, [2 * KIB, 1, 1])
+    assert [NO_SPACE, NO_SPACE, OK] == results
 
 
 def test_lookup_renews_the_lease(host: Host, clock: Clock) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hicache_bench.config.load import load_model
-from hicache_bench.engine.controller import look_up_prefix
+from hicache_bench.engine.lookup import look_up_prefix
 from hicache_bench.engine.prefix import Prefix, PrefixKeys
 from hicache_bench.errors import InputError
 from hicache_bench.planning.policy import SavePolicy
@@ -57,8 +57,8 @@ def test_every_rank_gets_its_own_bytes_back(options: dict[str, Any]) -> None:
     for one, other in zip(only_length(moved).ranks, only_length(counted).ranks, strict=True):
         assert (one.rank, one.saved) == (other.rank, other.saved)
         assert {1} == {len(policy.seconds) for policy in one.policies}
-    # Of each rank: one look-up check, and seven for each policy; and one writer of each object.
-    assert 1 + (1 + 7 * 3) * len(only_length(moved).ranks) == len(only_length(moved).checks)
+    # Of each rank: one look-up check, and seven for each policy; one writer of each object; three searches.
+    assert 1 + 3 + (1 + 7 * 3) * len(only_length(moved).ranks) == len(only_length(moved).checks)
 
 
 class SwapsRanks(StoreWrapper):
@@ -133,7 +133,9 @@ def test_a_rank_that_lacks_pages_shortens_the_prefix_of_all(monkeypatch: pytest.
     for rank in only_length(record).ranks:
         assert {8 * 64} == {policy.used_tokens for policy in rank.policies}
         assert {8} == {policy.read.pages for policy in rank.policies}
-    assert {"tokens used"} == {check.name.partition(": ")[2] for check in record.failed_checks}
+    assert {"tokens used", "hit of a lookup of what decides"} == {
+        check.name.partition(": ")[2] for check in record.failed_checks
+    }
 
 
 def job_on(store: KVStoreBackend, variant: Variant) -> LengthJob:

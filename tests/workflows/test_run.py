@@ -57,8 +57,8 @@ def test_the_main_job_really_moves_its_bytes() -> None:
             0 < inside <= whole for inside, whole in zip(policy.store_seconds, policy.seconds, strict=True)
         )
     assert rank.save_seconds is not None
-    # One look-up check, and seven for each of two samples of each of three policies.
-    assert 1 + 7 * 2 * 3 == len(result.checks)
+    # Of the lookup one check, and one for each policy; seven for each of two samples of each policy.
+    assert 1 + 3 + 7 * 2 * 3 == len(result.checks)
     assert 293_062_656 < result.memory_bytes < 2 * GIB
 
 
@@ -86,7 +86,8 @@ def test_what_is_counted_is_what_is_moved(preset: str) -> None:
     ((moved_rank,), (counted_rank,)) = only_length(moved).ranks, only_length(counted).ranks
     assert moved_rank.saved == counted_rank.saved
     for one, other in zip(moved_rank.policies, counted_rank.policies, strict=True):
-        assert replace(other, seconds=one.seconds, store_seconds=one.store_seconds) == one
+        timed = replace(other, evidence=one.evidence, seconds=one.seconds, store_seconds=one.store_seconds)
+        assert timed == one
 
 
 @pytest.mark.parametrize("preset", PRESETS)

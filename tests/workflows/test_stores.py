@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from hicache_bench.engine.metrics import MetricsSink
 from hicache_bench.errors import InputError, StoreClosedError
 from hicache_bench.store.counting import CountingStore
 from hicache_bench.store.local import DEFAULT_EVICTION_WATERMARK, LocalKVStore
@@ -33,6 +34,14 @@ def test_a_store_is_closed_when_the_work_fails() -> None:
 def test_counting_takes_no_room() -> None:
     with open_store("count", stored_bytes=1 << 60) as opened:
         assert isinstance(opened.backend, CountingStore)
+
+
+@pytest.mark.parametrize(("name", "is_metered"), [("local", True), ("count", False)])
+def test_what_moves_is_metered_and_what_is_counted_is_not(name: str, is_metered: bool) -> None:
+    metrics = MetricsSink()
+    with open_store(name, stored_bytes=MIB, metrics=metrics) as opened:
+        opened.backend.batch_exists(["key"])
+    assert is_metered is not metrics.is_empty
 
 
 def test_what_cannot_be_opened_is_refused() -> None:

@@ -1,0 +1,87 @@
+"""Every command that the README and the docs show is run, in the order in which a page shows them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hicache_bench.store.client import open_mooncake
+from hicache_bench.store.master import ManagedMaster
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+CLUSTER = "10.0.0.5:50051"
+_BLOCK = re.compile(r"^```console\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
+
+# A page may show a run that takes minutes; here it is the same run, shorter.
+SHORTER = {
+    "--preset all": "--preset deepseek",
+    "10m": "2s",
+    "--injections 10000": "--injections 50",
+    "--faults all --store mooncake": "--faults calls-after-close --store mooncake",
+}
+
+# Nothing in a new cluster is of that prompt, and the command says so with its exit code.
+FINDS_NOTHING = 1
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 1024,
+    "intermediate_size": 2048,
+    "max_position_embeddings": 131072,
+    "num_attention_heads": 8,
+    "num_hidden_layers": 4,
+    "num_key_value_heads": 2,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 32000,
+}
+
+
+def commands_of(page: Path) -> list[str]:
+    blocks = _BLOCK.findall(page.read_text(encoding="utf-8"))
+    lines = [line for block in blocks for line in block.splitlines() if line.startswith("$ hicache-bench")]
+    return [line.removeprefix("$ ").split("  #")[0].strip() for line in lines]
+
+
+@pytest.mark.mooncake
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)], ids=lambda page: page.stem)
+def test_every_command_works(
+    page: Path, tmp_path: Path, managed_master: ManagedMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    (tmp_path / "models" / "mine" / "config.json").write_text(json.dumps(LLAMA))
+    (tmp_path / "ids.json").write_text(json.dumps(list(range(256))))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+    monkeypatch.chdir(tmp_path)
+    run("hicache-bench presets import models/mine/config.json -o my-model.yaml", managed_master.address)
+    owner = open_mooncake(managed_master.address, segment_bytes=1 << 30)
+    try:
+        for command in commands_of(page):
+            finished = run(command, managed_master.address)
+            allowed = {0, FINDS_NOTHING} if "--find" in command else {0}
+            assert finished.returncode in allowed, f"{command}\n{finished.stdout}\n{finished.stderr}"
+    finally:
+        owner.close()
+
+
+def run(command: str, master: str) -> subprocess.CompletedProcess[str]:
+    """What a reader's shell does with it."""
+    command = command.replace(CLUSTER, master)
+    for long, short in SHORTER.items():
+        command = command.replace(long, short)
+    return subprocess.run(
+        ["/bin/sh", "-c", command], check=False, capture_output=True, text=True, timeout=300
+    )
+
+
+def test_commands_are_found() -> None:
+    assert len(commands_of(ROOT / "README.md")) >= 10
