@@ -3,7 +3,7 @@ BIN := .venv/bin
 SETUP := sh scripts/setup_env.sh
 
 .NOTPARALLEL:
-.PHONY: help run test lint format mutants soak bench wheel clean
+.PHONY: help run test lint format mutants soak stores bench wheel clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -15,6 +15,7 @@ run: ## install, then run the main job; ARGS="--tokens 8k,32k" adds options
 test: ## install everything, then run all tests, the real store's too; ARGS="-k gate" selects
 	@$(SETUP) mooncake test
 	@sh scripts/install_mooncake_libraries.sh
+	@sh scripts/install_prometheus.sh
 	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup $(ARGS)
 
 lint: ## linters, types and import contracts
@@ -37,9 +38,13 @@ soak: ## random requests and faults for ten minutes; ARGS="--soak 1h --seed 7" c
 	@$(SETUP)
 	@$(BIN)/hicache-bench roundtrip --soak 10m $(ARGS)
 
-bench: ## measure this tool's own overhead, side by side
+stores: ## local and Mooncake stores under the same 100,000 random operations; ARGS="--seed 7"
+	@$(SETUP) mooncake test
+	@$(BIN)/python -m tests.store.differential $(ARGS)
+
+bench: ## measure what this tool adds to a store, side by side; ARGS="delivery lookup" selects
 	@$(SETUP) mooncake
-	@$(BIN)/python -m benchmarks.overhead
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 wheel: ## build dist/*.whl and dist/*.tar.gz
 	@$(SETUP) dev

@@ -1,0 +1,1 @@
+"""What a real store delivers: samples of saves, lookups and restores, from one process or several."""
