@@ -11,7 +11,19 @@ from types import FrameType
 import typer
 
 from hicache_bench import __version__
-from hicache_bench.cli import doctor, keys, presets, roundtrip, run
+from hicache_bench.cli import (
+    bench,
+    doctor,
+    gate,
+    keys,
+    plot,
+    presets,
+    records,
+    roundtrip,
+    run,
+    simulate,
+    trace,
+)
 from hicache_bench.cli.terminal import leave_quietly, prepare_streams, print_note
 from hicache_bench.errors import HicacheBenchError, OutputError
 
@@ -29,6 +41,12 @@ app = typer.Typer(
 )
 app.command("run")(run.run_command)
 app.command("roundtrip")(roundtrip.roundtrip_command)
+app.command("simulate")(simulate.simulate_command)
+app.command("bench")(bench.bench_command)
+app.add_typer(trace.app, name="trace")
+app.command("plot")(plot.plot_command)
+app.command("gate")(gate.gate_command)
+app.add_typer(records.app, name="records")
 app.add_typer(presets.app, name="presets")
 app.command("keys")(keys.keys_command)
 app.command("doctor")(doctor.doctor)

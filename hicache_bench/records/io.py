@@ -1,15 +1,20 @@
-"""Writing and reading records: atomic, never over an existing file, never half."""
+"""Writing and reading records: atomic, never over an existing file by itself, never half."""
 
 from __future__ import annotations
 
+import difflib
 import json
+import math
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from hicache_bench.errors import InputError, OutputError
-from hicache_bench.records.schema import SCHEMA_VERSION
+from hicache_bench.records.decode import decode
+from hicache_bench.records.kinds import KINDS
+from hicache_bench.records.migrations import migrated
 
 
 class Record(Protocol):
@@ -27,19 +32,24 @@ class Record(Protocol):
         """Plain data, in field order."""
 
 
-def check_writable(directory: Path) -> None:
-    """Prove that a file can be written to ``directory``, or the directory be made; leaves nothing there.
+def check_writable(out: Path, *, force: bool = False) -> None:
+    """Prove that ``out`` (a directory, or a ``.json`` file) can be written; leaves nothing there.
 
     Raises:
-        OutputError: it cannot.
+        OutputError: it cannot, or it is a file that exists and must not be replaced.
     """
+    directory = out
+    if _is_file(out):
+        directory = out.parent
+        if out.exists() and not force:
+            raise _exists(out)
     try:
         existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
         with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
         raise OutputError(
-            f"cannot write results to {str(directory)!r}: {error.strerror or error}; "
+            f"cannot write results to {str(out)!r}: {error.strerror or error}; "
             "give a writable directory with --out"
         ) from error
 
@@ -50,14 +60,34 @@ def record_name(record: Record) -> str:
     return f"{stamp}-{record.subject}.json"
 
 
-def write_record(record: Record, directory: Path) -> Path:
-    """Write ``record`` under its own name and return the path; the file appears whole or not at all.
+def write_record(record: Record, out: Path, *, force: bool = False) -> Path:
+    """Write ``record`` and return the path; the file appears whole or not at all.
+
+    ``out`` is a directory, in which the record gets its own name, or a file if it ends in ``.json``.
 
     Raises:
-        OutputError: the directory cannot be written, or a record of that name exists.
+        OutputError: it cannot be written, or a file is there and ``force`` is not set.
     """
-    text = json.dumps(record.to_dict(), indent=1, allow_nan=False) + "\n"
-    target = directory / record_name(record)
+    target = out if _is_file(out) else out / record_name(record)
+    return write_data(record.to_dict(), target, force=force)
+
+
+def write_data(data: Mapping[str, Any], target: Path, *, force: bool = False) -> Path:
+    """Write plain data to ``target`` in the same way.
+
+    Raises:
+        OutputError: it cannot be written, or a file is there and ``force`` is not set.
+    """
+    return write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", target, force=force)
+
+
+def write_text(text: str, target: Path, *, force: bool = False) -> Path:
+    """Write ``text`` to ``target`` in the same way.
+
+    Raises:
+        OutputError: it cannot be written, or a file is there and ``force`` is not set.
+    """
+    directory = target.parent
     temporary = claimed = None
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -69,13 +99,14 @@ def write_record(record: Record, directory: Path) -> Path:
             file.flush()
             os.fsync(file.fileno())
         temporary.chmod(0o644)
-        # Claim the name first: a rename alone would replace a record that is there.
-        with target.open("x"):
-            claimed = target
+        if not force:
+            # Claim the name first: a rename alone would replace a record that is there.
+            with target.open("x"):
+                claimed = target
         temporary.replace(target)
         claimed = None
     except FileExistsError as error:
-        raise OutputError(f"a record named {target.name} exists already; it is never overwritten") from error
+        raise _exists(target) from error
     except OSError as error:
         raise OutputError(
             f"cannot write the record to {str(directory)!r}: {error.strerror or error}; "
@@ -88,21 +119,80 @@ def write_record(record: Record, directory: Path) -> Path:
     return target
 
 
-def read_record(path: Path) -> dict[str, Any]:
-    """Load a record as plain data.
+def _is_file(out: Path) -> bool:
+    return out.suffix == ".json" and not out.is_dir()
+
+
+def _exists(target: Path) -> OutputError:
+    return OutputError(
+        f"a record named {target.name} exists already; it is never overwritten: give another --out, or "
+        "--force to a command that has it"
+    )
+
+
+def read_record(path: Path, *, keep_nan: bool = False) -> dict[str, Any]:
+    """Load a record as plain data of the current schema version; every field is checked.
+
+    ``keep_nan`` lets numbers that are none through, for a gate that has to judge them.
 
     Raises:
-        InputError: not a record, or one of a schema version that this release does not know.
+        InputError: not a record, of an unknown kind or schema version, damaged, or with such a number.
     """
+    return _load(path, keep_nan=keep_nan)[0]
+
+
+def load_record(path: Path) -> Any:
+    """Load a record as an instance of the dataclass of its kind.
+
+    Raises:
+        InputError: as :func:`read_record`.
+    """
+    return _load(path, keep_nan=False)[1]
+
+
+def _load(path: Path, *, keep_nan: bool) -> tuple[dict[str, Any], Any]:
+    data = _parse(path, keep_nan=keep_nan)
+    if not isinstance(data, dict) or "schema_version" not in data:
+        raise InputError(
+            f"{str(path)!r} is not a record: it has no schema_version; hicache-bench run writes one"
+        )
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = migrated(data)
+        return data, decode(KINDS[_kind(data)].record, data)
+    except InputError as error:
+        raise InputError(f"cannot use record {str(path)!r}: {error}") from error
+
+
+def _kind(data: Mapping[str, Any]) -> str:
+    kind = data.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        near = difflib.get_close_matches(str(kind), KINDS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise InputError(f"kind {kind!r} is unknown; known: {', '.join(KINDS)}{hint}")
+    return kind
+
+
+def _parse(path: Path, *, keep_nan: bool) -> Any:
+    def number(text: str) -> float:
+        value = float(text)
+        if keep_nan or math.isfinite(value):
+            return value
+        raise InputError(f"cannot use record {str(path)!r}: it holds {text}, which is no number")
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{str(path)!r} is not a JSON record: {error}") from error
     except OSError as error:
         raise InputError(f"cannot read record {str(path)!r}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise InputError(f"{str(path)!r} is not a JSON record: {error}") from error
-    version = data.get("schema_version") if isinstance(data, dict) else None
-    if version != SCHEMA_VERSION:
-        raise InputError(
-            f"{str(path)!r} has schema version {version!r}; this release reads version {SCHEMA_VERSION}"
-        )
-    return dict(data)
+    try:
+        return json.loads(text, parse_float=number, parse_constant=number)
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
+        cut = "; it ends early, so it may be cut off" if _ends_early(error, text) else ""
+        raise InputError(f"{str(path)!r} is not a JSON record: {error}{cut}") from error
+
+
+def _ends_early(error: Exception, text: str) -> bool:
+    return isinstance(error, json.JSONDecodeError) and error.pos >= len(text.rstrip()) > 0

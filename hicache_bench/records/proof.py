@@ -13,9 +13,9 @@ from hicache_bench.records.schema import SCHEMA_VERSION, Check
 class Proof:
     """One claim and its checks.
 
-    ``section`` is ``bytes``, ``isolation``, ``reader``, ``numerics``, ``control``, ``fault`` or ``soak``;
-    ``subject`` what it was proved on (a preset, a fault). ``cases`` names the field's fault reports that it
-    stands for. ``figures`` are numbers worth keeping: pages restored and skipped, bytes compared,
+    ``section`` is ``control``, ``rules``, ``bytes``, ``isolation``, ``reader``, ``numerics``, ``fault`` or
+    ``soak``; ``subject`` what it was proved on (a preset, a fault). ``cases`` names the field's fault reports
+    that it stands for. ``figures`` are numbers worth keeping: pages restored and skipped, bytes compared,
     differences. A control passes when what it broke was found.
     """
 

@@ -125,15 +125,20 @@ class PoolAccount:
 class PolicyResult:
     """One policy's restore of one length on one rank.
 
-    ``seconds`` are raw samples, empty where nothing was moved; ``selection_seconds``, which they leave out,
-    are those that scoring an index took here.
+    ``evidence`` says whether it was moved or counted: in a length that is counted, what fits may be moved all
+    the same. ``endpoint_keys`` and ``endpoint_calls`` are what a lookup asks that looks for this endpoint
+    alone. ``seconds`` are raw samples, empty where nothing was moved; ``selection_seconds``, which they leave
+    out, are those that scoring an index took here.
     """
 
     policy: str
+    evidence: str
     hit_tokens: int
     fulfilled_tokens: int
     used_tokens: int
     unused_tokens: Mapping[str, int]
+    endpoint_keys: int
+    endpoint_calls: int
     read: Amount
     pools: tuple[PoolAccount, ...]
     seconds: tuple[float, ...]
@@ -170,7 +175,8 @@ class RankResult:
 class LengthResult:
     """Everything about one prefix length.
 
-    ``evidence`` says whether its bytes were moved or counted, ``evidence_reason`` why they were not moved.
+    ``evidence`` says whether its bytes were moved or counted, ``evidence_reason`` why they were not, or how
+    they were in spite of little memory.
     ``stored`` and ``policies`` are those of the cluster: what ranks share is stored once, and read by each.
     """
 
@@ -209,7 +215,7 @@ class RunRecord:
     preset: Mapping[str, Any]
     preset_digest: str
     profile: str
-    deployment: Mapping[str, int | str | None]
+    deployment: Mapping[str, int | str | bool | None]
     key_scheme: str
     namespace: str | None
     model_name: str | None

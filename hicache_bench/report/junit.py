@@ -44,8 +44,8 @@ def _add_case(suite: ET.Element, proof: Proof) -> None:
     case = ET.SubElement(
         suite,
         "testcase",
-        classname=_text(f"{proof.section}.{proof.subject}"),
-        name=_text(proof.name),
+        classname=xml_text(f"{proof.section}.{proof.subject}"),
+        name=xml_text(proof.name),
         time=f"{proof.seconds:.6f}",
     )
     if proof.passed:
@@ -53,11 +53,11 @@ def _add_case(suite: ET.Element, proof: Proof) -> None:
     failed = [check for check in proof.checks if not check.passed]
     message = f"{len(failed)} of {len(proof.checks)} checks failed" if failed else "nothing was checked"
     failure = ET.SubElement(case, "failure", type="check", message=message)
-    failure.text = _text(
+    failure.text = xml_text(
         "\n".join(f"{check.name}\n  expected {check.expected}\n  found    {check.actual}" for check in failed)
     )
 
 
-def _text(text: str) -> str:
+def xml_text(text: str) -> str:
     """What XML 1.0 can hold; a character that it has no way to write becomes a question mark."""
     return _NOT_XML.sub("?", text)

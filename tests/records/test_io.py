@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import stat
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from hicache_bench.errors import InputError, OutputError
-from hicache_bench.records.io import check_writable, read_record, record_name, write_record
+from hicache_bench.records.io import check_writable, load_record, read_record, record_name, write_record
 from hicache_bench.records.proof import RoundtripRecord
 from hicache_bench.records.schema import SCHEMA_VERSION, RunRecord
 from tests.workflows.runs import cached_run
@@ -76,7 +77,7 @@ def test_a_record_is_written_whole_and_read_back(record: RunRecord, tmp_path: Pa
 def test_a_record_is_never_overwritten(record: RunRecord, tmp_path: Path) -> None:
     path = write_record(record, tmp_path)
     before = path.read_bytes()
-    with pytest.raises(OutputError, match=rf"{path.name} exists already; it is never overwritten"):
+    with pytest.raises(OutputError, match=rf"{path.name} exists already; it is never .*--out, or --force"):
         write_record(replace(record, status="failed"), tmp_path)
     assert before == path.read_bytes()
     assert [path] == list(tmp_path.iterdir())
@@ -140,12 +141,91 @@ def test_a_directory_that_refuses_is_found_before_any_work(
         check_writable(tmp_path / "runs")
 
 
-@pytest.mark.parametrize("version", [0, SCHEMA_VERSION + 1, str(SCHEMA_VERSION), None, [1]])
+def test_only_force_replaces_a_file(record: RunRecord, tmp_path: Path) -> None:
+    path = write_record(record, tmp_path / "new" / "one.json")
+    assert ("one.json", "ok") == (path.name, read_record(path)["status"])
+    changed = replace(record, status="failed")
+    for write in (write_record, check_writable):
+        with pytest.raises(OutputError, match=r"one\.json exists already.*--out, or --force"):
+            write(changed, path) if write is write_record else check_writable(path)
+    assert "ok" == read_record(path)["status"]
+    check_writable(path, force=True)
+    assert path == write_record(changed, path, force=True)
+    assert "failed" == read_record(path)["status"]
+    assert [path] == list(path.parent.iterdir())
+
+
+def test_a_directory_may_be_called_like_a_file(record: RunRecord, tmp_path: Path) -> None:
+    folder = tmp_path / "runs.json"
+    folder.mkdir()
+    check_writable(folder)
+    assert folder == write_record(record, folder).parent
+
+
+@pytest.mark.parametrize("version", [0, SCHEMA_VERSION + 1, str(SCHEMA_VERSION), None, [1], True])
 def test_another_schema_version_is_refused(tmp_path: Path, version: object) -> None:
     path = tmp_path / "record.json"
     path.write_text(json.dumps({"schema_version": version}))
-    with pytest.raises(InputError, match=rf"this release reads version {SCHEMA_VERSION}"):
+    with pytest.raises(InputError, match=rf"record\.json.*this release reads version {SCHEMA_VERSION}"):
         read_record(path)
+
+
+@pytest.mark.parametrize(("kind", "hint"), [("runs", "did you mean 'run'"), (None, ""), ([], "")])
+def test_an_unknown_kind_is_refused(tmp_path: Path, kind: object, hint: str) -> None:
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps({"schema_version": SCHEMA_VERSION, "kind": kind}))
+    with pytest.raises(InputError, match=rf"record\.json.*is unknown; known: bench.*{hint}"):
+        read_record(path)
+
+
+def test_a_record_of_another_shape_is_refused(record: RunRecord, tmp_path: Path) -> None:
+    path = write_record(record, tmp_path)
+    data = json.loads(path.read_text())
+    data["results"][0]["stored"]["objects"] = "some"
+    path.write_text(json.dumps(data))
+    with pytest.raises(InputError, match=r"results\[0\]\.stored\.objects: expected a whole number"):
+        read_record(path)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.999])
+def test_a_record_that_is_cut_off_is_refused(record: RunRecord, tmp_path: Path, share: float) -> None:
+    path = write_record(record, tmp_path)
+    text = path.read_text()
+    path.write_text(text[: int(len(text) * share)])
+    with pytest.raises(InputError, match="is not a JSON record"):
+        read_record(path)
+
+
+def test_a_cut_is_named_where_it_can_be_told(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.write_text('{"schema_version": 1,')
+    with pytest.raises(InputError, match="it may be cut off"):
+        read_record(path)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_number_that_is_none_is_refused_unless_it_is_to_be_judged(
+    record: RunRecord, tmp_path: Path, number: str
+) -> None:
+    path = write_record(record, tmp_path)
+    path.write_text(path.read_text().replace('"queries": 0', f'"queries": {number}'))
+    with pytest.raises(InputError, match=rf"it holds {number}, which is no number"):
+        read_record(path)
+    assert not math.isfinite(read_record(path, keep_nan=True)["queries"])
+
+
+def test_depth_beyond_all_bounds_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(InputError, match="is not a JSON record"):
+        read_record(path)
+
+
+def test_a_record_is_loaded_as_what_wrote_it(record: RunRecord, tmp_path: Path) -> None:
+    loaded = load_record(write_record(record, tmp_path))
+    assert isinstance(loaded, RunRecord)
+    assert json.dumps(record.to_dict()) == json.dumps(loaded.to_dict())
+    assert record.results == loaded.results
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1", "plain", '{"schema_version": 1', "\x00"])
@@ -160,7 +240,7 @@ def test_what_is_no_json_is_refused(tmp_path: Path, text: str) -> None:
 def test_json_that_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "record.json"
     path.write_text(text)
-    with pytest.raises(InputError, match="schema version None"):
+    with pytest.raises(InputError, match="is not a record: it has no schema_version; hicache-bench run"):
         read_record(path)
 
 

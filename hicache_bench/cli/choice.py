@@ -1,0 +1,26 @@
+"""The presets that a ``--preset`` names."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hicache_bench.config.schema import ModelPreset
+
+ALL = "all"
+
+
+def chosen_presets(text: str) -> list[ModelPreset]:
+    """Names or aliases of presets, paths to ``.yaml`` files, or ``all``, comma-separated; each once.
+
+    Raises:
+        ConfigError: no preset has a name, or a file is none.
+    """
+    from hicache_bench.config.catalogue import shipped_files
+    from hicache_bench.config.load import load_model
+
+    words = [word.strip() for word in text.split(",")]
+    names = chain.from_iterable(shipped_files() if word.casefold() == ALL else (word,) for word in words)
+    found = [load_model(name) for name in names]
+    return list({preset.name: preset for preset in found}.values())

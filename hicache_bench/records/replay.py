@@ -1,0 +1,87 @@
+"""What a replay of a trace came to: each capacity under each policy and save policy, with its definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hicache_bench.records.schema import SCHEMA_VERSION
+from hicache_bench.trace.metrics import ReplaySummary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRecord:
+    """The trace: ``digest`` is of its requests, whatever file holds them.
+
+    ``skipped_lines`` broke a rule and were left out, ``first_problem`` is what was wrong with the first.
+    ``ubiquitous_tokens`` is the length of a first block that nearly all requests begin with; 0 if none is.
+    """
+
+    name: str
+    digest: str
+    requests: int
+    input_tokens: int
+    block_tokens: int
+    block_references: int
+    distinct_blocks: int
+    has_outputs: bool
+    skipped_lines: int
+    first_problem: str | None
+    ubiquitous_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayResult:
+    """One capacity (None: no bound) under one eviction, policy and save policy.
+
+    ``method`` is ``stack`` where one pass gave every capacity, else ``simulated``.
+    """
+
+    capacity_bytes: int | None
+    eviction: str
+    policy: str
+    save_policy: str
+    method: str
+    summary: ReplaySummary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayRecord:
+    """One replay. Holds no host name, user name, absolute path or salt.
+
+    Bytes and hits are ``counted``; seconds and bytes per second are ``modeled``, on the trace's own clock.
+    """
+
+    kind: str = "replay"
+    status: str = "ok"
+    created_utc: str
+    command: tuple[str, ...]
+    tool_version: str
+    libraries: Mapping[str, str]
+    environment: Mapping[str, str | int]
+    preset: Mapping[str, Any]
+    preset_digest: str
+    profile: str
+    deployment: Mapping[str, int | str | bool | None]
+    page_tokens: int
+    trace: TraceRecord
+    hit_definition: str
+    hit_definition_text: str
+    outputs: str
+    measured_percent: int
+    measured_requests: int
+    limits: Mapping[str, int | None]
+    evidence: Mapping[str, str]
+    notes: tuple[str, ...]
+    results: tuple[ReplayResult, ...]
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def subject(self) -> str:
+        """``replay``, the preset and its digest."""
+        return f"replay-{self.preset['name']}-{self.preset_digest[:8]}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, in field order."""
+        return asdict(self)
