@@ -1,0 +1,1 @@
+"""Request traces, and what a tier of bounded capacity makes of them."""
