@@ -1,0 +1,1 @@
+"""Records in, PNG and SVG out. Matplotlib is imported only by what draws."""
