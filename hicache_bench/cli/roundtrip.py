@@ -64,13 +64,14 @@ def roundtrip_command(
     restores too, each time: a proof that cannot fail proves nothing. Exits 0 only if every check passed.
     """
     from hicache_bench.cli.terminal import print_json, print_note, print_result, progress
-    from hicache_bench.errors import VerificationError
+    from hicache_bench.errors import OutputError, VerificationError
     from hicache_bench.records.io import check_writable, write_record
     from hicache_bench.units import parse_seconds, parse_size
     from hicache_bench.workflows.environment import reduced_command
     from hicache_bench.workflows.roundtrip.job import RoundtripOptions, roundtrip
     from hicache_bench.workflows.variant import apply_options
 
+    _check_effect(preset, variant)
     options = RoundtripOptions(
         presets=tuple(apply_options(found, variant) for found in _presets(preset)),
         store=store,
@@ -93,10 +94,17 @@ def roundtrip_command(
         _check_junit(junit)
     with progress() as report:
         record = roundtrip(options, report)
+    failed = sum(not proof.passed for proof in record.proofs)
+    notes = []
     try:
-        path = write_record(record, out)
+        notes.append(f"record: {write_record(record, out)}")
         if junit is not None:
             _write_junit(record, junit)
+    except OutputError as error:
+        if not failed:
+            raise
+        # What was proved wrong outweighs what could not be written.
+        notes.append(f"error: {error}")
     finally:
         # A full disk must not cost the result of a long run.
         if json:
@@ -105,24 +113,31 @@ def roundtrip_command(
             from hicache_bench.report.roundtrip import render_roundtrip
 
             print_result(render_roundtrip(record))
-    print_note(f"record: {path}")
-    failed = sum(not proof.passed for proof in record.proofs)
+    for note in notes:
+        print_note(note)
     if failed:
         raise VerificationError(
             f"{failed} of {len(record.proofs)} proofs failed; the record says what was expected and found"
         )
 
 
+def _check_effect(preset: str | None, variant: VariantOptions) -> None:
+    """Options of a model are for a model."""
+    from dataclasses import fields
+
+    from hicache_bench.errors import InputError
+
+    given = [field.name for field in fields(variant) if getattr(variant, field.name) != field.default]
+    if preset is None and given:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise InputError(f"{names} without --preset: faults are tried on models of their own; name a preset")
+
+
 def _presets(text: str | None) -> list[ModelPreset]:
     """The presets that ``--preset`` names, each once."""
-    from hicache_bench.config.catalogue import shipped_files
-    from hicache_bench.config.load import load_model
+    from hicache_bench.cli.choice import chosen_presets
 
-    if text is None:
-        return []
-    names = shipped_files() if text.casefold() == "all" else text.split(",")
-    found = [load_model(name.strip()) for name in names]
-    return list({preset.name: preset for preset in found}.values())
+    return [] if text is None else chosen_presets(text)
 
 
 def _pages(text: str) -> int:

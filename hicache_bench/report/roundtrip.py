@@ -121,6 +121,10 @@ def _conclusions(record: RoundtripRecord) -> Iterator[str]:
         yield f"{plural(found, 'control')} came out as they must" + (f", {missed} did NOT" if missed else "")
     elif record.presets:
         yield "no controls ran: nothing here shows that the checks can fail"
+    for proof in record.proofs:
+        if "inapplicable_control" in proof.figures:
+            control = proof.figures["inapplicable_control"]
+            yield f"{proof.subject}: no control {control!r}, as its index selects from no pool"
     compared = sum(int(proof.figures.get("bytes_compared", 0)) for proof in record.proofs)
     if compared:
         rate = _rate(record.proofs)

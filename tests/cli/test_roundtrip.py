@@ -61,6 +61,23 @@ def test_a_failed_check_is_exit_code_4_and_keeps_the_report(
     assert "0" != parsed((tmp_path / "junit.xml").read_text()).get("failures")
 
 
+def test_a_failed_check_outweighs_a_file_that_cannot_be_written(
+    command: Command, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("this system has no file that is always full")
+    answer = command(*SMALL, "--out", out, "--junit", full)
+    assert 2 == answer.code
+    assert "all passed" in answer.out
+    assert "cannot write --junit '/dev/full'" in answer.err
+    monkeypatch.setattr(TalliedBytes, "disturbed", lambda *_: ["mla:0"])
+    answer = command(*SMALL, "--out", out, "--junit", full)
+    assert 4 == answer.code
+    assert "No space left" in answer.err
+    assert "proofs failed" in answer.err
+
+
 def test_several_presets_each_once(command: Command, out: Path) -> None:
     answer = command(
         "roundtrip",
@@ -100,6 +117,13 @@ def test_several_presets_each_once(command: Command, out: Path) -> None:
 def test_bad_input(command: Command, out: Path, arguments: list[str], parts: list[str]) -> None:
     given = arguments if "--preset" in arguments else ["--preset", "kitchen-sink", *arguments]
     command("roundtrip", *given, "--out", out).assert_refused(2, *parts)
+    assert not out.exists()
+
+
+def test_options_of_a_model_without_one(command: Command, out: Path) -> None:
+    arguments = ("roundtrip", "--faults", "flipped-bit", "--out", out)
+    command(*arguments, "--tp", 2, "--salt", "a").assert_refused(2, "--tp, --salt without --preset")
+    command(*arguments, "--lengths", 3).assert_refused(2, "--lengths without --preset")
     assert not out.exists()
 
 

@@ -26,11 +26,6 @@ MAX_SECONDS = 180.0
 
 STAGES: dict[str, tuple[str, ...]] = {
     "bytes": ("--preset", "kitchen-sink", "--lengths", "1,9,17", "--batch-pages", "4"),
-    # A window of 512 tokens is 73 pages of 7 tokens and one token more, so that a single token shows.
-    "odd pages": (
-        *("--preset", "kitchen-sink", "--page-tokens", "7"),
-        *("--lengths", "80", "--batch-pages", "16"),
-    ),
     # A draft of the model's own attention: with one layer each, only its name tells it from the anchor.
     "draft": ("--preset", "deepseek-v3", "--draft", "--lengths", "5", "--batch-pages", "4"),
     # These keys name no tenant: only the first link of the hash chain keeps two of them apart.

@@ -178,10 +178,16 @@ RESOLVE_MUTANTS = (
         "local_units = -(-local_tokens // pool.unit_tokens)",
     ),
     Mutant(
+        "what a pool derives from ignored",
+        _RESOLVE,
+        "for name in (pool.name, pool.derived_from):",
+        "for name in (pool.name,):",
+    ),
+    Mutant(
         "the end of a unit a page early",
         _RESOLVE,
-        "return np.minimum(ends, num_pages)",
-        "return np.maximum(np.minimum(ends, num_pages) - 1, 1)",
+        "return np.minimum((units + 1) * pool.unit_pages, num_pages)",
+        "return np.maximum(np.minimum((units + 1) * pool.unit_pages, num_pages) - 1, 1)",
     ),
     Mutant(
         "a draft constrains",
@@ -240,6 +246,18 @@ PLAN_MUTANTS = (
         _PLAN,
         "int(np.flatnonzero(resolution.legal[: local_pages + host_capacity_pages + 1])[-1])",
         "local_pages + host_capacity_pages",
+    ),
+    Mutant(
+        "room for one page more than the host has",
+        _PLAN,
+        "resolution.legal[: local_pages + host_capacity_pages + 1]",
+        "resolution.legal[: local_pages + host_capacity_pages + 2]",
+    ),
+    Mutant(
+        "a threshold one token higher",
+        _PLAN,
+        "local_tokens < threshold_tokens:",
+        "local_tokens <= threshold_tokens:",
     ),
     Mutant(
         "the threshold counts local tokens",

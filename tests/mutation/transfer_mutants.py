@@ -6,6 +6,7 @@ from tests.mutation.mutant import Mutant
 
 _KEYS = "pools/keys.py"
 _TRANSFER = "engine/transfer.py"
+_BATCHING = "engine/batching.py"
 _CONTROLLER = "engine/controller.py"
 _POOL = "fixtures/host_pool.py"
 _FILL = "fixtures/fill.py"
@@ -99,27 +100,26 @@ TRANSFER_MUTANTS = (
     Mutant(
         "a batch one page short",
         _TRANSFER,
-        "pages[start : start + self._batch_pages]",
-        "pages[start : max(start + 1, start + self._batch_pages - 1)]",
+        "for request in requests], self._batch_pages):",
+        "for request in requests], max(1, self._batch_pages - 1)):",
     ),
     Mutant(
         "a batch one page long",
         _TRANSFER,
-        "pages[start : start + self._batch_pages]",
-        "pages[start : start + self._batch_pages + 1]",
+        "for request in requests], self._batch_pages):",
+        "for request in requests], self._batch_pages + 1):",
     ),
     Mutant(
         "one call for all pages",
-        _TRANSFER,
-        "for start in range(0, len(pages), self._batch_pages):\n"
-        "            batch = pages[start : start + self._batch_pages]\n",
-        "for start in range(0, min(1, len(pages))):\n            batch = pages[start:]\n",
+        _BATCHING,
+        "_distinct(ends)[::batch_pages]",
+        "_distinct(ends)[:1:batch_pages]",
     ),
     Mutant(
         "the last page of a batch left out",
-        _TRANSFER,
-        "(first_end, last_end + 1)",
-        "(first_end, last_end)",
+        _BATCHING,
+        "yield tuple((cut[batch], cut[batch + 1]) for cut in cuts)",
+        "yield tuple((cut[batch], max(cut[batch], cut[batch + 1] - 1)) for cut in cuts)",
     ),
     Mutant(
         "a save goes on after a failed batch",
@@ -184,9 +184,9 @@ TRANSFER_MUTANTS = (
     ),
     Mutant(
         "a lookup that believes in everything",
-        _CONTROLLER,
-        "present[units - count // keys_per_unit :] = arrived_units(",
-        "present[units - count // keys_per_unit :] |= arrived_units(",
+        "engine/lookup.py",
+        "present[asked] = flags",
+        "present[asked] |= flags",
     ),
     Mutant(
         "the state's policy ignored by a save",

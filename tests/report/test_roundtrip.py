@@ -113,3 +113,10 @@ def test_the_arithmetic_is_told_pool_by_pool() -> None:
         proof("pool swa", section="numerics", figures=figures, subject="gpt-oss"),
     )
     assert "gpt-oss, pool swa 3" in other
+
+
+def test_a_control_that_a_model_cannot_be_tried_with_is_told() -> None:
+    figures = {"inapplicable_control": "blocks chosen by a stale index"}
+    text = words(proof("1 page", section="numerics", figures=figures), proof(section="control"))
+    assert "kitchen-sink: no control 'blocks chosen by a stale index', as its index selects" in text
+    assert "no control" not in words(proof("1 page", section="numerics"), proof(section="control"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hicache_bench.engine.reports import SaveReport
 from hicache_bench.planning.ledger import PoolLedger
 from hicache_bench.planning.policy import SavePolicy
+from hicache_bench.pools.descriptor import KVPoolDescriptor
 from hicache_bench.records.schema import Check
 from hicache_bench.store.base import EXISTS, MISS, NOT_SENT, OK, KeyResult, Status
 from hicache_bench.workflows.rank import equal, none_of
@@ -130,6 +131,10 @@ class _Judged:
         ]
         return none_of("units of which the lookup says the wrong thing", wrong)
 
+    def _pool(self, name: str) -> KVPoolDescriptor:
+        """The pool as it is, whatever the engine takes it for."""
+        return next(pool for pool in self._rig.pools if pool.name == name)
+
     def _pages(self, units: Units, limit: int, local_tokens: int) -> int:
         there = with_local(self._rig.pools, units, local_tokens)
         return longest_endpoint(self._rig.pools, self._asked.policy, there, limit)
@@ -156,7 +161,7 @@ class _Judged:
         end = self._outcome.plan.endpoint_pages * self._rig.page_tokens
         wrong = []
         for item in self._outcome.plan.pools:
-            pool = item.pool
+            pool = self._pool(item.pool.name)
             expected = planned_units(
                 pool, self._asked.policy, self._present[pool.name], end, self._asked.local_tokens
             )
@@ -229,7 +234,7 @@ class _Judged:
         return [account.pool for account in self._ledger.pools if not self._balances(account)]
 
     def _balances(self, account: PoolLedger) -> bool:
-        pool = next(pool for pool in self._rig.pools if pool.name == account.pool)
+        pool = self._pool(account.pool)
         sizes = [component.object_bytes for component in pool.stored_components]
         answers = self._outcome.report.transfer.results[pool.name]
         planned, arrived = self._planned[pool.name], self._arrived[pool.name]

@@ -12,11 +12,12 @@ import numpy as np
 from hicache_bench.engine.controller import HybridKVController, UnitSelector
 from hicache_bench.engine.reports import Lookup, RestoreReport, SaveReport
 from hicache_bench.engine.transfer import BATCH_PAGES, SelectiveTransferEngine
+from hicache_bench.errors import StoreUnavailableError
 from hicache_bench.planning.plan import TransferPlan
 from hicache_bench.planning.policy import SavePolicy, StateSave, TransferPolicy
 from hicache_bench.pools.descriptor import KVPoolDescriptor
 from hicache_bench.pools.keys import NamespacedKeyBuilder
-from hicache_bench.store.base import OK, KVStoreBackend
+from hicache_bench.store.base import MISS, OK, KVStoreBackend
 from hicache_bench.store.checksum import DIGEST_BYTES, ChecksumStore, Digest
 from hicache_bench.store.faults import Fault, FaultyStore
 from hicache_bench.workflows.prefix import FixtureBytes, PrefixLayout, build_registry, prompt_prefix
@@ -169,9 +170,19 @@ class Rig:
         )
 
     def held(self) -> frozenset[str]:
-        """The keys that the store itself holds, asked below every wrapper."""
+        """The keys that the store itself holds, asked below every wrapper.
+
+        Raises:
+            StoreUnavailableError: it cannot say.
+        """
         keys = list(self.sizes)
         results = self.inner.batch_exists(keys)
+        errors = len(results) - results.count(OK) - results.count(MISS)
+        if errors:
+            raise StoreUnavailableError(
+                f"the store could not say whether it holds {errors} keys; see that its master is running and "
+                "reachable"
+            )
         return frozenset(key for key, result in zip(keys, results, strict=True) if result is OK)
 
     def keys_of(self, pool: str, *units: int) -> tuple[str, ...]:
@@ -197,9 +208,10 @@ class Rig:
         return self.sizes[key] + self._digest_bytes
 
     def forget(self) -> None:
-        """Take what was saved out of the store, leased or not."""
+        """Take what was saved out of the store, leased or not. The first error ends it: so do the next."""
         for key in self.sizes:
-            self.inner.remove(key, force=True)
+            if self.inner.remove(key, force=True) not in (OK, MISS):
+                break
 
     def _lay_out(self, seed: int) -> PrefixLayout:
         chance = random.Random(seed)  # noqa: S311 -- a shuffle that must repeat

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 
 from hicache_bench.errors import ConfigError, HicacheBenchError, StoreUnavailableError
 from hicache_bench.records.proof import Proof
-from hicache_bench.records.schema import Check
 from hicache_bench.store.base import KVStoreBackend
 from hicache_bench.store.checksum import Digest
 from hicache_bench.workflows.roundtrip.fault_catalogue import FaultCase, SeenBy, chosen_cases
 from hicache_bench.workflows.roundtrip.fault_lab import Lab
 from hicache_bench.workflows.roundtrip.fault_write_scenarios import SCENARIOS
+from hicache_bench.workflows.roundtrip.findings import BREAKDOWNS, breakdown
 
 Progress = Callable[[str], None]
 
@@ -58,10 +58,9 @@ def _prove(case: FaultCase, store: KVStoreBackend, seed: int, digest: Digest | N
             SCENARIOS[case.name](lab)
         except StoreUnavailableError:
             raise
-        except (HicacheBenchError, ValueError, LookupError, TypeError) as error:
+        except (HicacheBenchError, *BREAKDOWNS) as error:
             # A fault that the engine does not survive is a finding, not the end of the run.
-            told = f"{type(error).__name__}: {error}"
-            lab.checks.append(Check("errors that it ends with", "none", told, passed=False))
+            lab.checks.append(breakdown(error))
     return Proof(
         section="fault",
         name=case.holds,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from hicache_bench.config.load import load_model
-from hicache_bench.engine.controller import resolve_lookup
+from hicache_bench.engine.lookup import resolve_lookup
 from hicache_bench.engine.reports import SaveReport
 from hicache_bench.errors import InputError
 from hicache_bench.planning.ledger import total_volume
@@ -22,6 +22,7 @@ from hicache_bench.records.schema import Check
 from hicache_bench.store.base import KVStoreBackend
 from hicache_bench.units import MIB
 from hicache_bench.workflows.rank import Progress, equal, none_of
+from hicache_bench.workflows.roundtrip.findings import findings
 from hicache_bench.workflows.roundtrip.reference import is_legal, kept_units
 from hicache_bench.workflows.roundtrip.requests import Owner, Request, owners_of
 from hicache_bench.workflows.variant import Variant, VariantOptions, apply_options
@@ -42,6 +43,18 @@ class _Stage:
     store: KVStoreBackend
     policies: tuple[TransferPolicy, ...]
     seed: int
+    requests: list[Request] = field(default_factory=list)
+
+    def request(self, owner: Owner, page_seeds: tuple[int, ...]) -> Request:
+        """A request that leaves the store when the scene ends."""
+        self.requests.append(Request(owner, page_seeds))
+        return self.requests[-1]
+
+    def clear(self) -> None:
+        """Take all requests out of the store, the longest first, as far as it lets them go."""
+        while self.requests and not self.requests.pop().remove(self.store):
+            pass
+        self.requests.clear()
 
     def seeds(self, num_pages: int, branch: int = 0) -> tuple[int, ...]:
         """Page seeds of one request; another branch shares none."""
@@ -57,7 +70,7 @@ class _Stage:
         return request.verified(self.store, self.policies, units, what=what)
 
 
-_Scene = Callable[[_Stage], "tuple[list[Check], list[Request]] | None"]
+_Scene = Callable[[_Stage], "list[Check] | None"]
 
 
 def isolation_proofs(
@@ -73,12 +86,15 @@ def isolation_proofs(
     for name, cases, scene in _scenes(variant):
         progress(f"{variant.spec.name}: {name}")
         started = time.perf_counter()
-        played = scene(stage)
-        if played is None:
-            continue
-        checks, requests = played
-        for request in requests:
-            request.remove(store)
+        checks: list[Check] = []
+        with findings(checks):
+            try:
+                played = scene(stage)
+            finally:
+                stage.clear()
+            if played is None:
+                continue
+            checks += played
         proofs.append(
             Proof(
                 section="isolation",
@@ -129,13 +145,13 @@ def _reach(pools: Sequence[KVPoolDescriptor]) -> int:
     return -(-min(pages, _MAX_REACH_PAGES) // step) * step
 
 
-def _extended(stage: _Stage) -> tuple[list[Check], list[Request]]:
+def _extended(stage: _Stage) -> list[Check]:
     """Turn 1, then turn 2 with the tokens that were decoded in between."""
     owner, store = stage.owner, stage.store
     step = alignment_pages(owner.pools)
     first = _reach(owner.pools) + step
-    short = Request(owner, stage.seeds(first))
-    long = Request(owner, stage.seeds(first + 2 * step))
+    short = stage.request(owner, stage.seeds(first))
+    long = stage.request(owner, stage.seeds(first + 2 * step))
     short.save(store)
     found = long.shared_units(first, long.all_units)
     checks = stage.verified(long, found, "after turn 1")
@@ -151,17 +167,17 @@ def _extended(stage: _Stage) -> tuple[list[Check], list[Request]]:
     checks.append(equal("pages of turn 2 written, those of turn 1 found", str(missing), str(written)))
     checks += stage.verified(long, long.all_units, "after turn 2")
     checks += stage.verified(short, short.all_units, "turn 1 again")
-    return checks, [long]
+    return checks
 
 
-def _diverging(stage: _Stage) -> tuple[list[Check], list[Request]]:
+def _diverging(stage: _Stage) -> list[Check]:
     """Two prompts that share their first pages."""
     owner, store = stage.owner, stage.store
     step = alignment_pages(owner.pools)
     shared = _reach(owner.pools) + 2 * step
     common = stage.seeds(shared)
-    first = Request(owner, common + stage.seeds(2 * step, branch=1))
-    second = Request(owner, common + stage.seeds(step, branch=2))
+    first = stage.request(owner, common + stage.seeds(2 * step, branch=1))
+    second = stage.request(owner, common + stage.seeds(step, branch=2))
     first.save(store, _EXACT)
     num_tokens = len(first.page_seeds) * owner.page_tokens
     exact = {pool.name: kept_units(pool, _EXACT, num_tokens) for pool in owner.pools}
@@ -175,14 +191,14 @@ def _diverging(stage: _Stage) -> tuple[list[Check], list[Request]]:
     second.save(store)
     for request, what in ((first, "the first"), (second, "the second"), (first, "the first again")):
         checks += stage.verified(request, request.all_units, what)
-    return checks, [first, second]
+    return checks
 
 
-def _holes(stage: _Stage) -> tuple[list[Check], list[Request]] | None:
+def _holes(stage: _Stage) -> list[Check] | None:
     """Each pool has endpoints of its own: the answer is in all of them, not the least of the best."""
     owner, store = stage.owner, stage.store
     step = alignment_pages(owner.pools)
-    whole = Request(owner, stage.seeds(_reach(owner.pools) + 2 * step))
+    whole = stage.request(owner, stage.seeds(_reach(owner.pools) + 2 * step))
     kept = next((pool for pool in owner.pools if pool.hit_policy is HitPolicy.ALL_PAGES), None)
     if kept is None:
         return None
@@ -193,21 +209,21 @@ def _holes(stage: _Stage) -> tuple[list[Check], list[Request]] | None:
     whole.remove_unit(store, kept, last)
     units[kept.name] = units[kept.name] - {last}
     checks = stage.verified(whole, units, f"the last page of {kept.name} lost")
-    start = Request(owner, stage.seeds(step))
+    start = stage.request(owner, stage.seeds(step))
     start.save(store)
     units = {name: found | start.all_units[name] for name, found in units.items()}
     checks += stage.verified(whole, units, "and the first endpoint saved")
-    return checks, [whole]
+    return checks
 
 
-def _apart(stage: _Stage, one: Variant, other: Variant) -> tuple[list[Check], list[Request]]:
+def _apart(stage: _Stage, one: Variant, other: Variant) -> list[Check]:
     """The same prompt of two owners, saved in turns: neither finds anything of the other."""
     store = stage.store
     owners = owners_of(one, 1)[0], owners_of(other, 2)[0]
     step = max(alignment_pages(owner.pools) for owner in owners)
     pages = _reach(owners[0].pools) + step
-    starts = [Request(owner, stage.seeds(pages)) for owner in owners]
-    wholes = [Request(owner, stage.seeds(pages + step)) for owner in owners]
+    starts = [stage.request(owner, stage.seeds(pages)) for owner in owners]
+    wholes = [stage.request(owner, stage.seeds(pages + step)) for owner in owners]
     first, second = starts
     first.save(store)
     checks = [_finds_nothing(wholes[1], store)]
@@ -221,7 +237,7 @@ def _apart(stage: _Stage, one: Variant, other: Variant) -> tuple[list[Check], li
         whole.save(store)
     for whole in wholes:
         checks += stage.verified(whole, whole.all_units, _who(whole))
-    return checks, wholes
+    return checks
 
 
 def _who(request: Request) -> str:
@@ -257,7 +273,7 @@ def _revisions(stage: _Stage) -> Iterator[Variant]:
         yield replace(stage.variant, spec=replace(stage.variant.spec, revision=name))
 
 
-def _dtypes(stage: _Stage) -> tuple[list[Check], list[Request]] | None:
+def _dtypes(stage: _Stage) -> list[Check] | None:
     """A server was restarted with another KV dtype: same prompts, other bytes."""
     options, spec = stage.variant.options, stage.variant.spec
     for kv_dtype in ("fp8", "fp8_packed", "bf16"):
@@ -272,7 +288,7 @@ def _dtypes(stage: _Stage) -> tuple[list[Check], list[Request]] | None:
     return None
 
 
-def _ranks(stage: _Stage) -> tuple[list[Check], list[Request]] | None:
+def _ranks(stage: _Stage) -> list[Check] | None:
     """Two ranks: what both hold is stored once, what they share out twice, and a hit needs both."""
     options = replace(stage.variant.options, tp=2, pp=1, cp="1", dcp=1, tp_lcm=None)
     try:
@@ -282,7 +298,7 @@ def _ranks(stage: _Stage) -> tuple[list[Check], list[Request]] | None:
     store = stage.store
     step = alignment_pages(owners[0].pools)
     pages = _reach(owners[0].pools) + 2 * step
-    requests = [Request(owner, stage.seeds(pages)) for owner in owners]
+    requests = [stage.request(owner, stage.seeds(pages)) for owner in owners]
     saves = [request.save(store) for request in requests]
     checks = []
     for pool in owners[0].pools:
@@ -320,7 +336,7 @@ def _ranks(stage: _Stage) -> tuple[list[Check], list[Request]] | None:
             )
             for request, lookup, units in zip(requests, lookups, held, strict=True)
         )
-    return checks, requests
+    return checks
 
 
 def _removed(request: Request, store: KVStoreBackend, back: int) -> tuple[str, int] | None:

@@ -9,20 +9,24 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from hicache_bench import __version__
+from hicache_bench.engine.metrics import MetricsSink
 from hicache_bench.errors import InputError, MemoryBudgetError
 from hicache_bench.planning.policy import TransferPolicy
 from hicache_bench.records.proof import Proof, RoundtripRecord
+from hicache_bench.records.schema import Check
 from hicache_bench.store.base import KVStoreBackend
 from hicache_bench.units import GIB, MIB, format_size
 from hicache_bench.workflows.cluster import Member, members_of
 from hicache_bench.workflows.environment import describe_environment, library_versions
-from hicache_bench.workflows.memory import available_memory_bytes
+from hicache_bench.workflows.memory import MEMORY_SHARE, available_memory_bytes
 from hicache_bench.workflows.rank import Progress, equal
 from hicache_bench.workflows.roundtrip.byte_controls import byte_controls
 from hicache_bench.workflows.roundtrip.byte_proofs import ByteJob, BytePlan, Tally, plan_bytes
+from hicache_bench.workflows.roundtrip.findings import BREAKDOWNS, breakdown, findings
 from hicache_bench.workflows.roundtrip.isolation import STORE_BYTES, isolation_proofs
 from hicache_bench.workflows.roundtrip.reader import reader_proof
-from hicache_bench.workflows.run import MEMORY_SHARE
+from hicache_bench.workflows.roundtrip.rule_controls import rule_controls
+from hicache_bench.workflows.roundtrip.rule_proofs import rule_proofs
 from hicache_bench.workflows.stores import OpenStore, check_store, open_store
 from hicache_bench.workflows.variant import Variant
 
@@ -33,6 +37,10 @@ SEVERAL_PRESETS_BYTES = 256 * MIB
 LARGE_STATE_BYTES = GIB
 """The same for a model among several of which not even a few pages fit: one state alone can be 300 MB."""
 
+MAX_PAGES = 1 << 24
+"""Of one length: a billion tokens in pages of 64."""
+
+RULE_STORE_BYTES = 16 * MIB
 FAULT_STORE_BYTES = 256 * MIB
 """Room for the small models that faults and random requests are tried on."""
 
@@ -44,6 +52,7 @@ class RoundtripOptions:
     ``lengths`` are pages; None stands for those around the seam between batches. ``seed`` None is 0, or a
     fresh one on a joined cluster, which may hold what an earlier run left. ``faults`` are names of the
     catalogues, or ``all``; ``injections`` so many random ones. ``checksum`` puts a digest beside each object.
+    ``metrics`` gets what moves through the store that was asked for, what was broken on purpose included.
     """
 
     presets: tuple[Variant, ...] = ()
@@ -61,6 +70,7 @@ class RoundtripOptions:
     soak_seconds: float = 0.0
     checksum: bool = False
     command: tuple[str, ...] = ()
+    metrics: MetricsSink | None = None
 
     @property
     def breaks_things(self) -> bool:
@@ -73,21 +83,23 @@ def roundtrip(options: RoundtripOptions, progress: Progress) -> RoundtripRecord:
 
     Raises:
         InputError: options that contradict each other, or too little memory.
-        ConfigError: a deployment that the engine refuses, or pools that cannot be stored.
+        ConfigError: a deployment that the engine refuses or that the arithmetic has no reference for, or
+            pools that cannot be stored.
         StoreError: the store cannot be opened, does not keep what is saved, or does not deliver it.
     """
     _check(options)
     seed = options.seed
     if seed is None:
         seed = int.from_bytes(os.urandom(4), "little") if options.master else 0
-    plans = [_plan(options, variant) for variant in options.presets]
     proofs: list[Proof] = []
+    plans = [_plan_or_finding(options, variant, proofs) for variant in options.presets]
     settings: dict[str, str | int | float] = {}
     if options.presets:
         proofs += byte_controls(seed, progress)
+        proofs += _rule_proofs(seed, progress)
     for variant, plan in zip(options.presets, plans, strict=True):
         progress(f"{variant.spec.name}: opening the {options.store} store")
-        with _opened(options, max(plan.stored_bytes, STORE_BYTES)) as opened:
+        with _opened(options, max(plan.stored_bytes if plan else 0, STORE_BYTES)) as opened:
             settings = settings or opened.settings
             proofs += _preset_proofs(options, variant, plan, opened, seed, progress)
     if options.breaks_things:
@@ -118,12 +130,14 @@ def _check(options: RoundtripOptions) -> None:
         )
     if not options.presets and not options.breaks_things:
         raise InputError("nothing to prove; give --preset NAME or --preset all, or --faults, or --soak")
-    if options.numerics and not options.presets:
-        raise InputError("--numerics computes a model; name one with --preset")
+    if options.numerics:
+        _check_numerics(options)
     for name, numbers in (("--lengths", options.lengths), ("--batch-pages", (options.batch_pages,))):
         for number in numbers or ():
-            if number is not None and number < 1:
-                raise InputError(f"{name} {number} is not a number of pages; give 1 or more")
+            if number is not None and not 1 <= number <= MAX_PAGES:
+                raise InputError(f"{name} {number} is not a number of pages; give 1 to {MAX_PAGES:,}")
+    if not options.presets:
+        _check_effect(options)
     if options.faults:
         # Imported here, as below: most runs break nothing, and need none of it.
         from hicache_bench.workflows.roundtrip.fault_catalogue import chosen_cases
@@ -133,6 +147,31 @@ def _check(options: RoundtripOptions) -> None:
             raise InputError(f"the fault {real[0]!r} needs real processes; give --store mooncake with it")
         if names:
             chosen_cases(names)
+
+
+def _check_effect(options: RoundtripOptions) -> None:
+    """Without a preset: nothing was asked for that only a preset's prefixes have."""
+    given = {
+        "--lengths": options.lengths is not None,
+        "--batch-pages": options.batch_pages is not None,
+        "--memory": options.memory_bytes is not None,
+        "--policy": options.policies != tuple(TransferPolicy),
+    }
+    idle = [name for name, is_given in given.items() if is_given]
+    if idle:
+        raise InputError(
+            f"{', '.join(idle)} without --preset: faults are tried on models of their own; name a preset, or "
+            "leave it out"
+        )
+
+
+def _check_numerics(options: RoundtripOptions) -> None:
+    from hicache_bench.workflows.roundtrip.numeric_model import NumericModel
+
+    if not options.presets:
+        raise InputError("--numerics computes a model; name one with --preset")
+    for variant in options.presets:
+        NumericModel(variant, seed=0)
 
 
 def _split_faults(names: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -151,6 +190,7 @@ def _opened(options: RoundtripOptions, stored_bytes: int) -> Iterator[OpenStore]
         stored_bytes=stored_bytes,
         master=options.master,
         segment_bytes=options.segment_bytes,
+        metrics=options.metrics,
     ) as opened:
         if not options.checksum:
             yield opened
@@ -165,23 +205,34 @@ def _opened(options: RoundtripOptions, stored_bytes: int) -> Iterator[OpenStore]
             checked.detach()
 
 
+def _rule_proofs(seed: int, progress: Progress) -> tuple[Proof, ...]:
+    """The rules of every model, on a small one and in a store of its own."""
+    with open_store("local", stored_bytes=RULE_STORE_BYTES) as opened:
+        return (
+            *rule_controls(opened.backend, seed, progress),
+            *rule_proofs(opened.backend, seed, progress),
+        )
+
+
 def _preset_proofs(
     options: RoundtripOptions,
     variant: Variant,
-    plan: BytePlan,
+    plan: BytePlan | None,
     opened: OpenStore,
     seed: int,
     progress: Progress,
 ) -> list[Proof]:
-    job = ByteJob(
-        variant=variant,
-        plan=plan,
-        store=opened.backend,
-        policies=options.policies,
-        seed=seed,
-        progress=progress,
-    )
-    proofs = _byte_proofs(job, opened, checksum=options.checksum)
+    proofs: list[Proof] = []
+    if plan is not None:
+        job = ByteJob(
+            variant=variant,
+            plan=plan,
+            store=opened.backend,
+            policies=options.policies,
+            seed=seed,
+            progress=progress,
+        )
+        proofs += _byte_proofs(job, opened, checksum=options.checksum)
     proofs += isolation_proofs(variant, opened.backend, options.policies, seed, progress)
     if options.numerics:
         from hicache_bench.workflows.roundtrip.numerics import numeric_proofs
@@ -223,6 +274,18 @@ def _real_fault_proofs(options: RoundtripOptions, seed: int, progress: Progress)
     return real_fault_proofs(("all",) if "all" in options.faults else real, seed, progress)
 
 
+def _plan_or_finding(options: RoundtripOptions, variant: Variant, proofs: list[Proof]) -> BytePlan | None:
+    """The plan; None where the engine breaks at it, and a failed proof among ``proofs`` says how."""
+    try:
+        return _plan(options, variant)
+    except InputError:
+        raise
+    except BREAKDOWNS as error:
+        name = variant.spec.name
+        proofs.append(Proof(section="bytes", name="any length", subject=name, checks=(breakdown(error),)))
+        return None
+
+
 def _plan(options: RoundtripOptions, variant: Variant) -> BytePlan:
     """Lengths of one preset, in the first of the memory budgets that they fit in."""
     members = members_of(variant)
@@ -262,14 +325,18 @@ def _byte_proofs(job: ByteJob, opened: OpenStore, *, checksum: bool) -> list[Pro
     for cluster in job.plan.clusters:
         tally = Tally()
         length = job.length_job(cluster, tally)
-        try:
-            proof = job.prove(cluster, length, tally)
-            if opened.master is not None and cluster is job.plan.clusters[-1]:
-                job.progress(f"{job.variant.spec.name}: a second process reads")
-                pages = int(proof.figures["pages"])
-                proofs.append(reader_proof(job, pages, master=opened.master, checksum=checksum))
-        finally:
-            remaining = length.remove()
-        left = equal("objects of it that stay in the store", "0", str(remaining))
-        proofs.append(replace(proof, checks=(*proof.checks, left)))
+        proof = job.claim(cluster)
+        more: list[Check] = []
+        readers: list[Proof] = []
+        with findings(more):
+            try:
+                proof = job.prove(cluster, length, tally)
+                if opened.master is not None and cluster is job.plan.clusters[-1]:
+                    job.progress(f"{job.variant.spec.name}: a second process reads")
+                    pages = int(proof.figures["pages"])
+                    readers.append(reader_proof(job, pages, master=opened.master, checksum=checksum))
+            finally:
+                remaining = length.remove()
+                more.append(equal("objects of it that stay in the store", "0", str(remaining)))
+        proofs += [replace(proof, checks=(*proof.checks, *more)), *readers]
     return proofs

@@ -146,7 +146,13 @@ class NumericRig:
             host_pool.poison()
         caches = self._caches(host_pools, prefix)
         with self._controller(host_pools) as controller:
-            plan = spoiling.plan(controller.plan(controller.lookup(prefix), policy))
+            lookup = controller.lookup(prefix)
+            if lookup.errors:
+                raise StoreError(
+                    f"{self.model.name}: the store could not say whether it holds {lookup.errors} keys; see "
+                    "that its master is running and reachable"
+                )
+            plan = spoiling.plan(controller.plan(lookup, policy))
             selector = self._selector(spoiling.index or caches, tokens, plan.endpoint_pages)
             report = controller.restore(prefix, plan, selector=selector)
         return Restored(caches, host_pools, report)

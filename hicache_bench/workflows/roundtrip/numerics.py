@@ -23,12 +23,13 @@ from hicache_bench.records.proof import Proof
 from hicache_bench.records.schema import Check
 from hicache_bench.store.base import KVStoreBackend
 from hicache_bench.workflows.rank import Progress, equal
+from hicache_bench.workflows.roundtrip.findings import findings
 from hicache_bench.workflows.roundtrip.numeric_checks import (
     agreement,
     continuation_checks,
     largest_difference,
 )
-from hicache_bench.workflows.roundtrip.numeric_controls import numeric_controls
+from hicache_bench.workflows.roundtrip.numeric_controls import inapplicable_control, numeric_controls
 from hicache_bench.workflows.roundtrip.numeric_model import TAIL_TOKENS, Caches, Ids, NumericModel
 from hicache_bench.workflows.roundtrip.numeric_rig import Endpoint, NumericRig, Restored
 from hicache_bench.workflows.stores import open_store
@@ -55,7 +56,15 @@ def numeric_proofs(
             # Two prompts are in the store at a time.
             opened = stack.enter_context(open_store("local", stored_bytes=2 * model.stored_bytes))
             store = opened.backend
-        return tuple(_Job(model, store, progress).prove())
+        job = _Job(model, store, progress)
+        broken: list[Check] = []
+        with findings(broken):
+            job.prove()
+        if broken:
+            job.proofs.append(
+                Proof(section="numerics", name="to its end", subject=model.name, checks=tuple(broken))
+            )
+        return tuple(job.proofs)
 
 
 class _Job:
@@ -65,39 +74,45 @@ class _Job:
         self._model = model
         self._store = store
         self._progress = progress
+        self.proofs: list[Proof] = []
         self._tokens = model.prompt(0)
         self._other = model.prompt(1)
 
-    def prove(self) -> list[Proof]:
-        """All proofs: endpoints, pools, controls, and the other layouts."""
+    def prove(self) -> None:
+        """Prove endpoints, pools, controls, and the other layouts; ``proofs`` has what is done."""
         model = self._model
         self._progress(f"{model.name}: a whole prompt without a cache")
         whole = model.whole(self._tokens)
-        rig = NumericRig(model, model.small, self._store)
+        rig, first = NumericRig(model, model.small, self._store), len(self.proofs)
         try:
             self._progress(f"{model.name}: saving what it computes")
             memory = rig.save(self._tokens, model.num_pages)
-            found = [self._endpoint(rig, self._tokens, end, end, whole) for end in self._ends()]
-            found.append(self._diverging(rig))
-            proofs = [proof for proof, _ in found]
-            endpoints = [endpoint for _, endpoint in found]
-            proofs += self._pools(rig, memory, endpoints[:-1])
+            endpoints = [self._endpoint(rig, self._tokens, end, end, whole) for end in self._ends()]
+            self._diverging(rig)
+            for pool in rig.pools:
+                self._pool(pool, memory, endpoints)
             rig.save(self._other, model.num_pages)
             self._progress(f"{model.name}: controls")
-            proofs += numeric_controls(rig, endpoints[:-1], self._other)
+            self.proofs.extend(numeric_controls(rig, endpoints, self._other))
+            self._tell_inapplicable(rig, first)
         finally:
-            left = self._remove(rig)
-        proofs += [self._in_layout(variant, whole) for variant in self._other_layouts()]
-        return [replace(proofs[0], checks=(*proofs[0].checks, left)), *proofs[1:]]
+            self._remove(rig, first)
+        for variant in self._other_layouts():
+            self._in_layout(variant, whole)
+
+    def _tell_inapplicable(self, rig: NumericRig, first: int) -> None:
+        """Which control was left out, among the figures of the rig's ``first`` proof."""
+        control = inapplicable_control(rig.pools)
+        if control is not None:
+            proof = self.proofs[first]
+            self.proofs[first] = replace(proof, figures={**proof.figures, "inapplicable_control": control})
 
     def _ends(self) -> list[int]:
         """One page, inside of a window, where a chunk begins, and all."""
         num_pages = self._model.num_pages
         return sorted({1, num_pages * 2 // 3, num_pages * 5 // 6, num_pages})
 
-    def _endpoint(
-        self, rig: NumericRig, tokens: Ids, asked: int, pages: int, whole: Floats
-    ) -> tuple[Proof, Endpoint]:
+    def _endpoint(self, rig: NumericRig, tokens: Ids, asked: int, pages: int, whole: Floats) -> Endpoint:
         """Restore under each policy and continue; ``pages`` of those ``asked`` for must be found."""
         model = self._model
         started = time.perf_counter()
@@ -122,7 +137,7 @@ class _Job:
         for policy in (TransferPolicy.HIT_POLICY, TransferPolicy.SELECTIVE):
             checks += continuation_checks(str(policy), after[policy], dense, wanted, model.tolerance)
         selective = restored[TransferPolicy.SELECTIVE]
-        proof = self._proof(
+        self._add(
             name,
             rig.pools,
             checks,
@@ -131,20 +146,17 @@ class _Job:
             difference=largest_difference(after[TransferPolicy.SELECTIVE].outputs, wanted),
             started=started,
         )
-        return proof, Endpoint(pages, tokens, selective, dense, wanted)
+        return Endpoint(pages, tokens, selective, dense, wanted)
 
-    def _diverging(self, rig: NumericRig) -> tuple[Proof, Endpoint]:
+    def _diverging(self, rig: NumericRig) -> None:
         """A prompt that shares some pages with the saved one, and asks for one more."""
         pages = max(1, self._model.num_pages // 2)
         tokens = self._model.diverging(self._tokens, pages)
         whole = self._model.whole(tokens[: pages * self._model.page_tokens + TAIL_TOKENS])
-        return self._endpoint(rig, tokens, pages + 1, pages, whole)
+        self._endpoint(rig, tokens, pages + 1, pages, whole)
 
-    def _pools(self, rig: NumericRig, memory: Caches, endpoints: Sequence[Endpoint]) -> list[Proof]:
-        """Each pool by itself: restored selectively, with the others as they were computed."""
-        return [self._pool(pool, memory, endpoints) for pool in rig.pools]
-
-    def _pool(self, pool: KVPoolDescriptor, memory: Caches, endpoints: Sequence[Endpoint]) -> Proof:
+    def _pool(self, pool: KVPoolDescriptor, memory: Caches, endpoints: Sequence[Endpoint]) -> None:
+        """One pool restored selectively, with the others as they were computed."""
         model = self._model
         started = time.perf_counter()
         self._progress(f"{model.name}: pool {pool.name}")
@@ -156,7 +168,7 @@ class _Job:
             name = f"{_pages(endpoint.pages)}, {pool.name} restored and the others in memory"
             checks += continuation_checks(name, found, endpoint.dense, endpoint.whole, model.tolerance)
             differences.append(largest_difference(found.outputs, endpoint.whole))
-        return self._proof(
+        self._add(
             f"pool {pool.name}",
             (pool,),
             checks,
@@ -184,23 +196,25 @@ class _Job:
                 found.append(variant)
         return found
 
-    def _in_layout(self, variant: Variant, whole: Floats) -> Proof:
+    def _in_layout(self, variant: Variant, whole: Floats) -> None:
         """One endpoint in another layout."""
         pages = self._model.num_pages * 2 // 3
-        rig = NumericRig(self._model, variant, self._store)
+        rig, first = NumericRig(self._model, variant, self._store), len(self.proofs)
         try:
             rig.save(self._tokens, pages)
-            proof, _ = self._endpoint(rig, self._tokens, pages, pages, whole)
+            self._endpoint(rig, self._tokens, pages, pages, whole)
         finally:
-            left = self._remove(rig)
-        return replace(proof, checks=(*proof.checks, left))
+            self._remove(rig, first)
 
-    def _remove(self, rig: NumericRig) -> Check:
+    def _remove(self, rig: NumericRig, first: int) -> None:
+        """Take both prompts out of the store; the ``first`` proof of the rig says whether all went."""
         prompts = (self._tokens, self._other)
         remaining = sum(rig.remove(tokens, self._model.num_pages) for tokens in prompts)
-        return equal("objects of it that stay in the store", "0", str(remaining))
+        left = equal("objects of it that stay in the store", "0", str(remaining))
+        for proof in self.proofs[first : first + 1]:
+            self.proofs[first] = replace(proof, checks=(*proof.checks, left))
 
-    def _proof(
+    def _add(
         self,
         name: str,
         pools: Sequence[KVPoolDescriptor],
@@ -210,8 +224,8 @@ class _Job:
         skipped: int,
         difference: float,
         started: float,
-    ) -> Proof:
-        return Proof(
+    ) -> None:
+        proof = Proof(
             section="numerics",
             name=name,
             subject=self._model.name,
@@ -226,6 +240,7 @@ class _Job:
             },
             seconds=time.perf_counter() - started,
         )
+        self.proofs.append(proof)
 
 
 def _pages(count: int) -> str:

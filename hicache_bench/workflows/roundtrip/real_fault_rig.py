@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from hicache_bench.config.load import load_model
-from hicache_bench.engine.controller import HybridKVController, look_up_prefix, resolve_lookup
+from hicache_bench.engine.controller import HybridKVController
+from hicache_bench.engine.lookup import look_up_prefix, resolve_lookup
 from hicache_bench.engine.prefix import Prefix, PrefixKeys
 from hicache_bench.engine.reports import Lookup, RestoreReport, SaveReport
 from hicache_bench.errors import StoreError

@@ -10,17 +10,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from itertools import chain
 
 import numpy as np
 
-from hicache_bench.engine.controller import (
-    HybridKVController,
-    look_up_prefix,
-    remove_prefix,
-    resolve_lookup,
-)
+from hicache_bench.engine.controller import HybridKVController, remove_prefix
+from hicache_bench.engine.lookup import look_up_prefix, resolve_lookup
 from hicache_bench.engine.prefix import Prefix, PrefixKeys
 from hicache_bench.engine.reports import Lookup, RestoreReport, SaveReport
+from hicache_bench.engine.transfer import Transfer
+from hicache_bench.errors import StoreError
 from hicache_bench.fixtures.fill import PagePattern, seeded_words, unpoisoned
 from hicache_bench.fixtures.host_pool import HostPool
 from hicache_bench.planning.ledger import total_volume, volume
@@ -30,13 +29,14 @@ from hicache_bench.pools.descriptor import KVPoolDescriptor, Rank
 from hicache_bench.pools.keys import KeyBuilder, page_hashes
 from hicache_bench.pools.registry import PoolDescriptorRegistry
 from hicache_bench.records.schema import Check
-from hicache_bench.store.base import KVStoreBackend
+from hicache_bench.store.base import KVStoreBackend, Status
 from hicache_bench.workflows.prefix import PrefixLayout, build_registry, lay_out
 from hicache_bench.workflows.rank import equal, none_of
 from hicache_bench.workflows.roundtrip.reference import longest_endpoint, planned_units
 from hicache_bench.workflows.variant import Variant
 
 SAVE_ALL = SavePolicy(states=StateSave.ALL)
+SEE_STORE = "see that its master is running and reachable, and that it has room"
 _OWNER_STRIDE = 1 << 40
 _TOKEN_STRIDE = 1 << 28  # more tokens than a request has
 _Restrict = Callable[[KVPoolDescriptor], bool]
@@ -142,7 +142,11 @@ class Request:
     def save(
         self, store: KVStoreBackend, policy: SavePolicy = SAVE_ALL, *, only: _Restrict | None = None
     ) -> SaveReport:
-        """Save from host pools that are gone afterwards; ``only`` some pools."""
+        """Save from host pools that are gone afterwards; ``only`` some pools.
+
+        Raises:
+            StoreError: the store answers with errors, or has no room.
+        """
         host_pools = self.layout.host_pools(backed=True)
         for pool, seed, units in self._parts():
             _pattern(pool, seed).write(host_pools[pool.name], units, units)
@@ -156,15 +160,24 @@ class Request:
             }
             prefix = replace(prefix, slots=slots)
         with self._controller(host_pools, store) as controller:
-            return controller.save(prefix, policy)
+            report = controller.save(prefix, policy)
+        _check_answers(report.transfer)
+        return report
 
     def look_up(self, store: KVStoreBackend) -> Lookup:
-        """Ask the store for everything."""
-        return look_up_prefix(self.owner.pools, PrefixKeys(self.owner.keys), store, self.prefix)
+        """Ask the store for everything.
 
-    def remove(self, store: KVStoreBackend) -> None:
-        """Take it out of the store."""
-        remove_prefix(self.owner.pools, self.owner.keys, store, self.prefix)
+        Raises:
+            StoreError: it cannot say.
+        """
+        lookup = look_up_prefix(self.owner.pools, PrefixKeys(self.owner.keys), store, self.prefix)
+        if lookup.errors:
+            raise StoreError(f"the store could not say whether it holds {lookup.errors} keys; {SEE_STORE}")
+        return lookup
+
+    def remove(self, store: KVStoreBackend) -> int:
+        """Take it out of the store; how many of its objects may still be there."""
+        return remove_prefix(self.owner.pools, self.owner.keys, store, self.prefix)
 
     def remove_unit(self, store: KVStoreBackend, pool: KVPoolDescriptor, unit: int) -> None:
         """Take one unit's objects out of the store, whoever reads them."""
@@ -203,7 +216,11 @@ class Request:
         pages: int,
         what: str,
     ) -> list[Check]:
-        """Restore one endpoint, which must be ``pages``, into poisoned pools; what was checked."""
+        """Restore one endpoint, which must be ``pages``, into poisoned pools; what was checked.
+
+        Raises:
+            StoreError: the store answers with errors. A miss is no error, and a check finds it.
+        """
         host_pools = self.layout.host_pools(backed=True)
         for host_pool in host_pools.values():
             host_pool.poison()
@@ -212,6 +229,7 @@ class Request:
             before = store.stats.get_bytes
             report = controller.restore(self.prefix, plan)
             store_bytes = store.stats.get_bytes - before
+        _check_answers(report.transfer)
         expected = {
             pool.name: planned_units(pool, policy, units[pool.name], pages * self.owner.page_tokens, 0)[0]
             for pool in self.owner.pools
@@ -262,6 +280,14 @@ class Request:
             yield controller
         finally:
             controller.close()
+
+
+def _check_answers(transfer: Transfer) -> None:
+    """A store that is gone is told at once: each further call would wait for it again."""
+    answers = chain.from_iterable(transfer.results.values())
+    bad = [answer for answer in answers if answer.status in (Status.ERROR, Status.NO_SPACE)]
+    if bad:
+        raise StoreError(f"the store answered {bad[0]} for {len(bad)} objects; {SEE_STORE}")
 
 
 def _found(lookup: Lookup, units: Mapping[str, set[int]]) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, NamedTuple
 
-from hicache_bench.errors import HicacheBenchError
+from hicache_bench.errors import HicacheBenchError, StoreUnavailableError
 from hicache_bench.records.schema import Check
 from hicache_bench.store.base import KVStoreBackend
 from hicache_bench.store.checksum import Digest
@@ -26,6 +26,7 @@ from hicache_bench.workflows.roundtrip.fault_draw import (
 )
 from hicache_bench.workflows.roundtrip.fault_models import random_pools
 from hicache_bench.workflows.roundtrip.fault_rig import Rig
+from hicache_bench.workflows.roundtrip.findings import BREAKDOWNS, breakdown
 from hicache_bench.workflows.roundtrip.reference import ReferenceStore, kept_units
 
 NUM_REQUESTS = 4
@@ -117,15 +118,20 @@ class World:
         self._open.close()
 
     def step(self, step: Step) -> list[Check]:
-        """Do one step; the checks that failed. An error that a step ends with is one of them."""
+        """Do one step; the checks that failed. An error that a step ends with is one of them.
+
+        Raises:
+            StoreUnavailableError: the store is gone, which is not what a step was to show.
+        """
         self.counters.steps += 1
         request = self._requests[step.request]
         chance = random.Random(step.seed)  # noqa: S311 -- steps that must repeat
         try:
             checks = self._do[step.kind](self, chance, *request)
-        except (HicacheBenchError, ValueError, LookupError, TypeError, AssertionError) as error:
-            told = f"{type(error).__name__}: {error}"
-            return [Check("errors that a step ends with", "none", told, passed=False)]
+        except StoreUnavailableError:
+            raise
+        except (HicacheBenchError, *BREAKDOWNS) as error:
+            return [breakdown(error)]
         rig = request[0]
         differing = rig.held() ^ (set(rig.sizes) & set(self._memory.objects))
         checks.append(none_of("objects of which store and memory disagree", sorted(differing)))

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from hicache_bench.fixtures.host_pool import HostPool
+from hicache_bench.planning.policy import SavePolicy
+from hicache_bench.records.schema import Check
+from hicache_bench.workflows import rank
 from hicache_bench.workflows.roundtrip import byte_controls as controls
 from hicache_bench.workflows.roundtrip.byte_controls import CONTROLS, byte_controls
 from hicache_bench.workflows.roundtrip.byte_proofs import TalliedBytes
@@ -48,6 +52,24 @@ def test_a_check_that_is_blind_fails_its_controls(
     assert callable(blind)
     blind(monkeypatch)
     assert missed == [proof.name for proof in byte_controls(3, quiet) if not proof.passed]
+
+
+def test_an_engine_that_saves_nothing_breaks_no_control(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A control has nothing to break then, and says so."""
+    monkeypatch.setattr(
+        SavePolicy, "saved_units", lambda _self, _pool, units: np.zeros(units, dtype=np.bool_)
+    )
+    found = {proof.name: proof.checks for proof in byte_controls(3, quiet) if not proof.passed}
+    assert set(CONTROLS) == set(found)
+    assert all(not check.passed for checks in found.values() for check in checks)
+
+
+def test_checks_that_always_pass_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        rank, "equal", lambda name, expected, actual: Check(name, expected, actual, passed=True)
+    )
+    monkeypatch.setattr(rank, "none_of", lambda name, _found: Check(name, "none", "none", passed=True))
+    assert list(CONTROLS)[1:] == [proof.name for proof in byte_controls(3, quiet) if not proof.passed]
 
 
 def test_a_check_that_always_fails_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

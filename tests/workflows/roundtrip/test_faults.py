@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hicache_bench.engine import controller, transfer
+from hicache_bench.engine import controller, lookup, transfer
 from hicache_bench.errors import ConfigError
 from hicache_bench.planning import ledger, policy, resolve
 from hicache_bench.planning.policy import IntVector
@@ -108,10 +108,10 @@ def _any_component(results: Any, keys_per_unit: int) -> Any:
     return flags.reshape(-1, keys_per_unit).any(axis=1)
 
 
-def _overwrites(self: LocalKVStore, batch: Any, index: int, access: Any) -> Any:
+def _overwrites(self: LocalKVStore, batch: Any, index: int, *more: Any) -> Any:
     if self._objects.find(batch.keys[index]) is not None:
         self._objects.drop(batch.keys[index])
-    return _REAL_PUT(self, batch, index, access)
+    return _REAL_PUT(self, batch, index, *more)
 
 
 def _truncates(self: LocalKVStore, batch: Any, access: Any) -> Any:
@@ -142,7 +142,7 @@ BROKEN: dict[str, tuple[Any, str, Callable[..., Any], str, bool]] = {
     "no second resolution, lookup": (ledger, "_used_pages", _trusts_the_lookup, "lookup-lies", False),
     "no second resolution, lease": (ledger, "_used_pages", _trusts_the_lookup, "lease-expired", False),
     "minimum of maxima": (resolve, "_resolution", _minimum_of_maxima, "null-state", False),
-    "half a state is a state": (controller, "arrived_units", _any_component, "killed-writer", False),
+    "half a state is a state": (lookup, "arrived_units", _any_component, "killed-writer", False),
     "conv is lost unnoticed": (controller, "arrived_units", _any_component, "zero-size-component", False),
     "lost reads count": (controller, "arrived_units", _all_ok, "truncated-object", False),
     "oversized reads count": (LocalKVStore, "_get", _truncates, "oversized-object", False),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hicache_bench.engine.controller import resolve_lookup
+from hicache_bench.engine.lookup import resolve_lookup
 from hicache_bench.engine.reports import Lookup
 from hicache_bench.planning import policy as rules
 from hicache_bench.planning.resolve import Resolution

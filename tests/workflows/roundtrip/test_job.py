@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hicache_bench.errors import HicacheBenchError, InputError, MemoryBudgetError, StoreError
+from hicache_bench.errors import ConfigError, HicacheBenchError, InputError, MemoryBudgetError, StoreError
 from hicache_bench.planning.policy import TransferPolicy
 from hicache_bench.records.proof import RoundtripRecord
 from hicache_bench.store.wrappers import StoreWrapper
@@ -14,6 +14,8 @@ from hicache_bench.workflows.length import LengthJob
 from hicache_bench.workflows.roundtrip import job as workflow
 from hicache_bench.workflows.roundtrip.byte_controls import CONTROLS
 from hicache_bench.workflows.roundtrip.job import RoundtripOptions, roundtrip
+from hicache_bench.workflows.roundtrip.rule_controls import CONTROLS as RULE_CONTROLS
+from hicache_bench.workflows.roundtrip.rule_proofs import SUBJECT
 from hicache_bench.workflows.stores import open_store
 from tests.workflows.roundtrip.rig import variant_of
 from tests.workflows.runs import quiet
@@ -21,19 +23,30 @@ from tests.workflows.runs import quiet
 HYBRID = variant_of("kitchen-sink")
 
 
+_RULE_PROOFS = workflow._rule_proofs
+
+
+@pytest.fixture(autouse=True)
+def without_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are the same for every preset, and have tests of their own."""
+    monkeypatch.setattr(workflow, "_rule_proofs", lambda *_: ())
+
+
 def prove(*presets: str, **options: Any) -> RoundtripRecord:
     chosen = {"lengths": (1, 5), "batch_pages": 4, **options}
     return roundtrip(RoundtripOptions(presets=tuple(map(variant_of, presets)), **chosen), quiet)
 
 
-def test_the_sections_come_in_order() -> None:
+def test_the_sections_come_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workflow, "_rule_proofs", _RULE_PROOFS)
     record = prove("kitchen-sink", "llama-3.1-8b")
     assert "ok" == record.status
     sections = list(dict.fromkeys((proof.section, proof.subject) for proof in record.proofs))
-    expected = [("control", "kitchen-sink")]
+    expected = [("control", "kitchen-sink"), ("control", SUBJECT), ("rules", SUBJECT)]
     expected += [(s, p) for p in ("kitchen-sink", "llama-3.1-8b") for s in ("bytes", "isolation")]
     assert expected == sections
-    assert len(CONTROLS) == sum(proof.section == "control" for proof in record.proofs)
+    controls = len(CONTROLS) + len(RULE_CONTROLS)
+    assert controls == sum(proof.section == "control" for proof in record.proofs)
     assert ["kitchen-sink", "llama-3.1-8b"] == list(record.presets)
     assert HYBRID.spec.digest == record.presets["kitchen-sink"]
     assert (0, "local") == (record.seed, record.store)
@@ -42,7 +55,7 @@ def test_the_sections_come_in_order() -> None:
 
 def test_only_the_policies_that_were_asked_for() -> None:
     record = prove("kitchen-sink", policies=(TransferPolicy.SELECTIVE,))
-    names = [check.name for p in record.proofs if p.section != "control" for check in p.checks]
+    names = [check.name for p in record.proofs if p.section in ("bytes", "isolation") for check in p.checks]
     assert any("selective" in name for name in names)
     assert not any("dense at" in name or "hit_policy at" in name for name in names)
 
@@ -84,12 +97,23 @@ def test_a_store_that_loses_what_it_took_is_an_error(monkeypatch: pytest.MonkeyP
     [
         ({"presets": ()}, InputError, ["nothing to prove", "--preset all"]),
         ({"presets": (), "numerics": True, "soak_seconds": 1.0}, InputError, ["--preset"]),
+        (
+            {"presets": (variant_of("llama-3.1-8b", tp=2),), "numerics": True},
+            ConfigError,
+            ["llama-3.1-8b", "on one rank", "leave --tp"],
+        ),
         ({"faults": ("master-killed",)}, InputError, ["'master-killed'", "--store mooncake"]),
         ({"faults": ("all", "cosmic-ray")}, InputError, ["'cosmic-ray'", "allowed: all"]),
         ({"store": "count"}, InputError, ["moves no bytes", "local or mooncake"]),
         ({"store": "redis"}, InputError, ["'redis'"]),
         ({"master": "127.0.0.1:1"}, InputError, ["--master is for --store mooncake"]),
-        ({"lengths": (0,)}, InputError, ["--lengths 0", "1 or more"]),
+        ({"lengths": (0,)}, InputError, ["--lengths 0", "give 1 to 16,777,216"]),
+        ({"lengths": (10**20,)}, InputError, ["--lengths 1000", "give 1 to 16,777,216"]),
+        (
+            {"presets": (), "soak_seconds": 1.0, "lengths": (3,), "policies": (TransferPolicy.DENSE,)},
+            InputError,
+            ["--lengths, --policy without --preset", "models of their own"],
+        ),
         ({"batch_pages": 0}, InputError, ["--batch-pages 0"]),
         ({"memory_bytes": 1 << 50}, MemoryBudgetError, ["--memory", "more than"]),
         (
@@ -110,7 +134,8 @@ def test_what_cannot_be_is_refused_before_any_work(
 
 
 def test_faults_need_no_preset() -> None:
-    record = prove(faults=("all",), injections=20, soak_seconds=0.2)
+    options = RoundtripOptions(faults=("all",), injections=20, soak_seconds=0.2)
+    record = roundtrip(options, quiet)
     assert "ok" == record.status
     assert {"fault", "soak"} == {proof.section for proof in record.proofs}
     assert {} == record.presets

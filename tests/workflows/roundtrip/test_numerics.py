@@ -99,6 +99,14 @@ def test_a_right_restore_passes_and_every_control_that_applies_is_found(preset: 
     assert CONTROLS[preset] == {proof.name for proof in found if proof.section == "control"}
 
 
+def test_a_model_whose_index_selects_nothing_says_which_control_it_has_not() -> None:
+    left_out = [
+        p.figures["inapplicable_control"] for p in right("minimax-m3") if "inapplicable_control" in p.figures
+    ]
+    assert ["blocks chosen by a stale index"] == left_out
+    assert not any("inapplicable_control" in p.figures for name in (SPARSE, WINDOWED) for p in right(name))
+
+
 def test_figures_say_what_each_pool_restored_and_skipped() -> None:
     found = right(ALL_KINDS)
     figures = {pool: by_name(found, f"pool {pool}").figures for pool in ("mla", "swa", "indexer", "mamba")}

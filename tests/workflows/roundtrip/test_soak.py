@@ -148,7 +148,7 @@ def test_an_error_is_a_violation(store: LocalKVStore, monkeypatch: pytest.Monkey
     def fails(*_arguments: object) -> None:
         raise ValueError("operands could not be broadcast")
 
-    monkeypatch.setattr(transfer, "_distinct", fails)
+    monkeypatch.setattr(transfer, "page_batches", fails)
     violation = soaked(store, 100).violation
     assert violation is not None
     assert 1 == len(violation.steps)
