@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from itertools import chain
 
-from benchmarks import delivery, engine_cpu, lookup, overhead
+from benchmarks import delivery, engine_cpu, lookup, overhead, replay, ttft
 from benchmarks.table import print_rows
 
 TABLES = {
@@ -13,6 +13,8 @@ TABLES = {
     "engine_cpu": engine_cpu.rows,
     "lookup": lookup.rows,
     "overhead": overhead.rows,
+    "replay": replay.rows,
+    "ttft": ttft.rows,
 }
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import tempfile
-import time
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from pathlib import Path
-from statistics import median
 
+from benchmarks.paired import Row, at_most, median_seconds
+from benchmarks.table import print_rows
 from hicache_bench.cli.app import app
 
 PRESETS = ("deepseek-v4-flash", "deepseek-v3", "qwen3-next-80b-a3b")
@@ -16,25 +18,20 @@ BAR_SECONDS = 0.5
 REPEATS = 5
 
 
-def table_seconds(preset: str, directory: Path) -> float:
+def make_table(preset: str, directory: Path) -> None:
     """One table, as the command line makes it."""
     arguments = ["simulate", "--preset", preset, "--out", str(directory)]
-    started = time.perf_counter()
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         app(arguments, standalone_mode=False)
-    return time.perf_counter() - started
 
 
-def main() -> None:
-    """Print the first table of the process, which imports what it needs, and the median of later ones."""
+def rows() -> Iterator[Row]:
+    """Every bar, measured; the first table of a process imports what it needs, and is not counted."""
     with tempfile.TemporaryDirectory() as directory:
         for preset in PRESETS:
-            first, *later = (table_seconds(preset, Path(directory)) for _ in range(REPEATS + 1))
-            print(
-                f"ttft table {preset}: {median(later) * 1e3:.0f} ms, the first {first * 1e3:.0f} ms "
-                f"(bar {BAR_SECONDS * 1e3:.0f} ms)"
-            )
+            seconds = median_seconds(partial(make_table, preset, Path(directory)), samples=REPEATS)
+            yield at_most(f"TTFT table of {preset}, after start-up", seconds, BAR_SECONDS, "s")
 
 
 if __name__ == "__main__":
-    main()
+    print_rows(rows())

@@ -20,7 +20,8 @@ _SIZE_UNITS = {
 }  # fmt: skip
 _TOKEN_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20}
 _TIME_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
-_NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?)\s*([A-Za-z]*)\s*")
+# So many digits say any number that is allowed; Python refuses to read thousands of them.
+_NUMBER = re.compile(r"\s*([0-9]{1,99}(?:\.[0-9]{1,99})?(?:[eE][+-]?[0-9]{1,2})?)\s*([A-Za-z]*)\s*")
 
 
 def _parse(text: str, units: dict[str, int], what: str, allowed: str) -> int:

@@ -91,6 +91,9 @@ def main() -> None:
     except OSError as error:
         print_note(f"error: the output cannot be written: {error.strerror or error}")
         leave_quietly(OutputError.exit_code)
+    except MemoryError:
+        print_note("error: this takes more memory than there is; use fewer tokens, or larger pages")
+        sys.exit(OutputError.exit_code)
     except KeyboardInterrupt:
         print_note(_INTERRUPTED)
         sys.exit(INTERRUPTED)

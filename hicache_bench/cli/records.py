@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -87,29 +87,35 @@ def _target(out: Path) -> Path:
 
 @app.command("export")
 def export_command(
-    paths: Annotated[list[Path], typer.Argument(help="Run records, or directories of them.")],
+    paths: Annotated[list[Path], typer.Argument(help="Records, or directories of them.")],
     json: bool = typer.Option(False, "--json", help="Print the rows as JSON instead of CSV."),
 ) -> None:
     """Print run records as one tidy CSV: a row for each preset, length, rank, policy, pool and reason.
 
+    Records of simulate or of replays alone become the table that is written beside a sweep.
+
     Example: hicache-bench records export results/baselines > baselines.csv
     """
     from hicache_bench.cli.terminal import print_json, print_note, print_text
-    from hicache_bench.errors import InputError
     from hicache_bench.records.gate import read_side
-    from hicache_bench.records.tidy import csv_text, tidy_rows
+    from hicache_bench.records.io import load_record
+    from hicache_bench.records.tidy import COLUMNS, csv_text, tidy_rows
+    from hicache_bench.report.records import sweep_rows
 
-    found: list[dict[str, Any]] = [dict(filed.data) for path in paths for filed in read_side(path)]
-    runs = [record for record in found if record["kind"] == "run"]
-    if not runs:
-        raise InputError(f"none of the {len(found)} records is a run, and only runs have a ledger to export")
-    if len(runs) < len(found):
-        print_note(f"left out: {len(found) - len(runs)} records that are no runs")
-    rows = list(tidy_rows(runs))
+    filed = [one for path in paths for one in read_side(path)]
+    runs = [one.data for one in filed if one.data["kind"] == "run"]
+    if runs:
+        if len(runs) < len(filed):
+            print_note(f"left out: {len(filed) - len(runs)} records that are no runs")
+        rows = list(tidy_rows(runs))
+        columns: tuple[str, ...] = COLUMNS
+    else:
+        rows = sweep_rows([load_record(one.path) for one in filed if one.path is not None])
+        columns = tuple(rows[0])
     if json:
         print_json(rows)
     else:
-        print_text(csv_text(rows))
+        print_text(csv_text(rows, columns))
 
 
 @app.command("schema")

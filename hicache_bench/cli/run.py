@@ -14,6 +14,7 @@ from hicache_bench.cli.variant import takes_variant
 
 if TYPE_CHECKING:
     from hicache_bench.engine.metrics import MetricsSink
+    from hicache_bench.records.gate import Filed
     from hicache_bench.records.schema import RunRecord
     from hicache_bench.workflows.gate import GateOptions
     from hicache_bench.workflows.variant import Variant, VariantOptions
@@ -86,7 +87,7 @@ def run_command(
     if queries:
         for one in chosen:
             _check_index(one)
-    gating = _gating(gate, max_regression, strict=strict, update=update)
+    gating = _gating(gate, out, max_regression, strict=strict, update=update)
     jobs = [
         RunOptions(
             variant=one,
@@ -125,7 +126,7 @@ def run_command(
         print_note(f"{len(paths)} records in {out}")
     failed = sum(len(record.failed_checks) for record in records)
     exit_code = (
-        0 if gating is None else _gate(gating, records, complete=preset.casefold() == ALL, as_json=json)
+        0 if gating is None else _gate(*gating, records, complete=preset.casefold() == ALL, as_json=json)
     )
     if failed:
         raise VerificationError(f"{failed} checks failed; the record says what was expected and found")
@@ -134,9 +135,9 @@ def run_command(
 
 
 def _gating(
-    baseline: Path | None, max_regression: str | None, *, strict: bool, update: bool
-) -> GateOptions | None:
-    """What ``--gate`` asks for, looked at before any work; None without it."""
+    baseline: Path | None, out: Path, max_regression: str | None, *, strict: bool, update: bool
+) -> tuple[GateOptions, list[Filed]] | None:
+    """What ``--gate`` asks for, and the baselines as they are before any work; None without it."""
     from hicache_bench.errors import InputError
 
     if baseline is None:
@@ -145,13 +146,13 @@ def _gating(
             raise InputError(f"{option} says how to gate, and nothing is gated; give --gate BASELINE too")
         return None
     from hicache_bench.cli.gate import parsed_thresholds
-    from hicache_bench.workflows.gate import GateOptions, check_baseline
+    from hicache_bench.workflows.gate import GateOptions, baselines_of, check_outside
 
     options = GateOptions(
         baseline=baseline, thresholds=parsed_thresholds(max_regression), strict=strict, accepts=update
     )
-    check_baseline(options)
-    return options
+    check_outside(baseline, out)
+    return options, baselines_of(options)
 
 
 def _show(records: Sequence[RunRecord], *, as_json: bool) -> None:
@@ -170,12 +171,19 @@ def _show(records: Sequence[RunRecord], *, as_json: bool) -> None:
         print_result(render_runs(records))
 
 
-def _gate(options: GateOptions, records: Sequence[RunRecord], *, complete: bool, as_json: bool) -> int:
+def _gate(
+    options: GateOptions,
+    baselines: Sequence[Filed],
+    records: Sequence[RunRecord],
+    *,
+    complete: bool,
+    as_json: bool,
+) -> int:
     """Gate what was just run, on stdout unless JSON is there; the exit code."""
     from hicache_bench.cli.gate import show_gate
     from hicache_bench.workflows.gate import gate_records
 
-    report = gate_records(options, records, complete=complete)
+    report = gate_records(options, baselines, records, complete=complete)
     show_gate(report, "note" if as_json else "text")
     return report.exit_code
 

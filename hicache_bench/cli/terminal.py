@@ -32,7 +32,10 @@ def visible(text: str) -> str:
 
 
 def print_result(result: RenderableType) -> None:
-    """Print on stdout; where it is not a terminal, 80 columns, no colour, no blanks at the end of a line."""
+    """Print on stdout; where it is not a terminal, 80 columns, no colour, no blanks at the end of a line.
+
+    A narrower terminal wraps the lines itself: tables squeezed into it would have names of one letter a line.
+    """
     from rich.console import Console
     from rich.segment import Segment, Segments
 
@@ -40,6 +43,7 @@ def print_result(result: RenderableType) -> None:
     literal = partial(Console, markup=False, emoji=False, highlight=False)
     is_terminal = sys.stdout.isatty()
     console = literal() if is_terminal else literal(width=PIPED_WIDTH, color_system=None)
+    console.width = max(console.width, PIPED_WIDTH)
     segments = Segments(
         Segment(text if control else visible(text), style, control)
         for text, style, control in console.render(result)

@@ -7,8 +7,9 @@ counts what it attends to: a window, a chunk, compressed rows, what an index sel
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hicache_bench.models.compute import ComputeDims
 from hicache_bench.models.spec import (
@@ -81,7 +82,9 @@ def flops_model(spec: ModelSpec, dims: ComputeDims) -> FlopsModel:
         if dims.active_parameters is None
         else 2 * dims.active_parameters
     )
-    return FlopsModel(hidden_size=dims.hidden_size, linear=float(linear), spans=tuple(_spans(spec)))
+    alike = Counter(_spans(spec))  # a model has dozens of layers of two or three kinds
+    spans = tuple(replace(span, layers=number) for span, number in alike.items())
+    return FlopsModel(hidden_size=dims.hidden_size, linear=float(linear), spans=spans)
 
 
 def _spans(spec: ModelSpec) -> Iterator[AttentionSpan]:

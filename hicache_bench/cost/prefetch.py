@@ -116,7 +116,7 @@ class Prefetched:
 def prefetch(ranks: Sequence[RankRead], link: Link, options: PrefetchOptions, *, sharers: int) -> Prefetched:
     """Play the prefetch of all ``ranks`` while ``sharers`` equal transfers use a node's link."""
     lookup = max(link.lookup_seconds(rank.lookup_keys, rank.lookup_calls) for rank in ranks)
-    ends = [_call_ends(rank, link, sharers, start=lookup) for rank in ranks]
+    ends = [call_ends(rank, link, sharers=sharers, start=lookup) for rank in ranks]
     finish = max((times[-1] for times in ends if times), default=lookup)
     tokens = ranks[0].plan.loaded_tokens
     timeout = None
@@ -143,8 +143,8 @@ def prefetch(ranks: Sequence[RankRead], link: Link, options: PrefetchOptions, *,
     )
 
 
-def _call_ends(rank: RankRead, link: Link, sharers: int, *, start: float) -> list[float]:
-    """When each call of a rank ends: one after the other, as the engine makes them."""
+def call_ends(rank: RankRead, link: Link, *, sharers: int, start: float = 0.0) -> list[float]:
+    """When each call of a rank ends: one after the other from ``start`` on, as the engine makes them."""
     durations: dict[tuple[tuple[int, int], ...], float] = {}
     for call in rank.calls:
         if call.groups not in durations:
@@ -167,15 +167,20 @@ class Usable:
     wasted_bytes: int
 
 
-def usable(ranks: Sequence[RankRead], fetched: Prefetched, profile: PrefetchProfile) -> Usable:
-    """What landed, resolved again: the largest endpoint that is legal on every rank with what is there."""
+def usable(
+    ranks: Sequence[RankRead], landed_calls: Sequence[int], profile: PrefetchProfile, *, is_complete: bool
+) -> Usable:
+    """What landed with so many calls of each rank, resolved again.
+
+    That is the largest endpoint that is legal on every rank with what is there.
+    """
     plan = ranks[0].plan
     page_tokens = plan.pools[0].pool.page_tokens
-    landed = [rank.landed_units(calls) for rank, calls in zip(ranks, fetched.landed_calls, strict=True)]
+    landed = [rank.landed_units(calls) for rank, calls in zip(ranks, landed_calls, strict=True)]
     pages = plan.endpoint_pages
     # What an index left out was chosen for the planned endpoint; at a shorter one it would be other blocks.
     narrowed = any(SkipReason.NOT_SELECTED in item.skipped for rank in ranks for item in rank.plan.pools)
-    if not fetched.is_complete:
+    if not is_complete:
         has_trailing = any(
             item.pool.hit_policy is HitPolicy.TRAILING_PAGES and item.pool.constrains
             for rank in ranks
@@ -190,7 +195,7 @@ def usable(ranks: Sequence[RankRead], fetched: Prefetched, profile: PrefetchProf
     rank_bytes = tuple(_used_bytes(rank, units, pages) for rank, units in zip(ranks, landed, strict=True))
     arrived = sum(
         rank.copies * sum(call.num_bytes for call in rank.calls[:calls])
-        for rank, calls in zip(ranks, fetched.landed_calls, strict=True)
+        for rank, calls in zip(ranks, landed_calls, strict=True)
     )
     return Usable(
         fulfilled_tokens=pages * page_tokens,

@@ -90,7 +90,7 @@ def first_token(ranks: Sequence[RankRead], scene: Scene) -> FirstToken:
     """Model a request that reads what ``ranks`` plan to read."""
     options = scene.prefetch
     fetched = prefetch(ranks, scene.link, options, sharers=scene.sharers)
-    found = usable(ranks, fetched, options.profile)
+    found = usable(ranks, fetched.landed_calls, options.profile, is_complete=fetched.is_complete)
     h2d = scene.h2d_seconds(ranks, found.rank_bytes)
     compute = scene.compute.seconds(scene.prompt_tokens, found.used_tokens)
     admitted = max(options.queue_seconds, fetched.stop_seconds)

@@ -39,6 +39,10 @@ class TransferPolicy(str, Enum):
         return self.value
 
 
+MAX_UNITS = 1 << 24
+"""Of a pool in one prefix: 2**30 tokens in pages of 64. Vectors of so many are 128 MiB each."""
+
+
 def index_dtype(pool: KVPoolDescriptor, num_units: int) -> type[np.signedinteger[Any]]:
     """int32 where token positions fit, else int64.
 
@@ -159,7 +163,16 @@ class SavePolicy:
         return f"state={states},window={windows}"
 
     def saved_units(self, pool: KVPoolDescriptor, num_units: int) -> BoolVector:
-        """Which of a prefix's ``num_units`` units of ``pool`` are written."""
+        """Which of a prefix's ``num_units`` units of ``pool`` are written.
+
+        Raises:
+            InputError: more units than :data:`MAX_UNITS`.
+        """
+        if num_units > MAX_UNITS:
+            raise InputError(
+                f"a prefix of {num_units:,} pages of pool {pool.name!r} is more than the {MAX_UNITS:,} "
+                "allowed; use fewer tokens or larger pages"
+            )
         saved = np.ones(num_units, dtype=np.bool_)
         if num_units == 0 or pool.hit_policy is HitPolicy.ALL_PAGES:
             return saved
@@ -185,6 +198,7 @@ class SavePolicy:
         return saved
 
 
+_MAX_DIGITS = 19
 _SAVE_POLICY_HELP = (
     "{!r} is not a save policy; allowed: state=last, state=every:4096, state=all, window=all, "
     "window=trailing:+2, or one of each joined by a comma"
@@ -210,6 +224,6 @@ def _parse_windows(value: str, text: str) -> dict[str, Any]:
     if value == "all":
         return {"window_extra_pages": None}
     name, _, extra = value.partition(":+")
-    if name == "trailing" and extra.isdecimal():
+    if name == "trailing" and extra.isascii() and extra.isdecimal() and len(extra) < _MAX_DIGITS:
         return {"window_extra_pages": int(extra)}
     raise InputError(_SAVE_POLICY_HELP.format(text))

@@ -18,6 +18,7 @@ FOLLOWS = "follows from what improved"
 _WORST_LAST = list(Outcome)
 _ABSENT = object()
 _MISSING = "missing in the new record"
+_FAILURE = "a record with failed checks never passes, whatever its baseline says"
 _SETTINGS = "other settings, so nothing was compared; --update accepts the new record as a baseline"
 
 
@@ -61,13 +62,22 @@ class Comparer:
         baseline, before = self._baseline, self._before
         differences = tuple(setting_differences(baseline, new))
         if differences:
+            endless = tuple(_endless(new))
             return Comparison(
-                outcome=Outcome.NOT_COMPARABLE, metrics=0, differences=differences, notes=(_SETTINGS,)
+                outcome=Outcome.REGRESSED if endless else Outcome.NOT_COMPARABLE,
+                metrics=0,
+                findings=tuple(draft.finding for draft in endless),
+                differences=differences,
+                notes=(_SETTINGS,),
             )
         if not self._num_metrics:
             return Comparison(outcome=worst(()), metrics=0, notes=("the baseline has no metric",))
         after = metrics_of(new)
-        judge = Judge(self._thresholds, same_machine=_same_machine(baseline, new))
+        judge = Judge(
+            self._thresholds,
+            same_machine=_same_machine(baseline, new),
+            same_store=_same_store(baseline, new),
+        )
         drafts: list[Draft] = []
         for key, value in before.items():
             other = after.get(key, _ABSENT)
@@ -76,7 +86,7 @@ class Comparer:
             elif other is _ABSENT:
                 if not _told_already(key, after):
                     drafts.append(Draft(finding_of(key, value, None, Outcome.REGRESSED, _MISSING)))
-            elif other != value or type(other) is not type(value):
+            elif (other != value or type(other) is not type(value)) and not _is_failure(key, other):
                 drafts += judge.drafts(key, value, cast(Value, other))
         added, additions = (
             ([], ())
@@ -84,12 +94,15 @@ class Comparer:
             else _added(before, after, KINDS[baseline["kind"]].additions)
         )
         for key in added:
-            drafts += judge.drafts(key, _nothing_like(after[key]), after[key])
+            if not _is_failure(key, after[key]):
+                drafts += judge.drafts(key, _nothing_like(after[key]), after[key])
+        drafts += (
+            Draft(finding_of(key, before.get(key), value, Outcome.REGRESSED, _FAILURE))
+            for key, value in after.items()
+            if _is_failure(key, value)
+        )
         if not any(draft.finding.outcome is Outcome.REGRESSED for draft in drafts):
-            drafts += (  # in what is no metric
-                Draft(finding_of(Key((), path), None, None, Outcome.REGRESSED, NOT_A_NUMBER))
-                for path in _not_numbers(new, ())
-            )
+            drafts += _endless(new)  # in what is no metric
         findings = _with_reasons(_resolved(drafts))
         return Comparison(
             outcome=worst([Outcome.PASS, *(finding.outcome for finding in findings)]),
@@ -123,6 +136,27 @@ def _same_machine(baseline: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     return all(baseline["environment"].get(name) == new["environment"].get(name) for name in _SAME_MACHINE)
 
 
+def _same_store(baseline: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether what both have measured was measured on one kind of store, over one transport."""
+    before, after = _stores(baseline), _stores(new)
+    return all(before[length] == after[length] for length in before.keys() & after.keys())
+
+
+def _stores(data: Mapping[str, Any]) -> dict[object, tuple[object, object]]:
+    """Store and transport of each length that was moved, or of the one that there is."""
+    holders = data.get("results", ()) if data["kind"] == "run" else [data]
+    return {
+        holder.get("tokens"): (holder["store"], holder["store_settings"].get("protocol"))
+        for holder in holders
+        if "store_settings" in holder and holder["store"] != "count"
+    }
+
+
+def _is_failure(key: Key, value: object) -> bool:
+    """Whether a metric of the new record says that a check failed."""
+    return (key.name[:1] == (FAILED_CHECKS,) and value != 0) or (key.name == ("status",) and value is False)
+
+
 def _told_already(key: Key, after: Mapping[Key, Value]) -> bool:
     """Whether an entry around a missing metric is missing too, which is told once for all that is in it."""
     depths = range(1, len(key.where) + 1)
@@ -153,6 +187,12 @@ def _added(
         if key.name[0] == FAILED_CHECKS:
             added.append(key)
     return added, tuple(fresh)
+
+
+def _endless(new: Mapping[str, Any]) -> Iterator[Draft]:
+    """A finding for each place at which a record holds a number that is none."""
+    for path in _not_numbers(new, ()):
+        yield Draft(finding_of(Key((), path), None, None, Outcome.REGRESSED, NOT_A_NUMBER))
 
 
 def _not_numbers(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

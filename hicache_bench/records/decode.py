@@ -18,6 +18,12 @@ from hicache_bench.errors import InputError
 _Decoder = Callable[[Any], Any]
 _T = TypeVar("_T")
 
+_MAX_INT = 2**63
+"""No count of bytes or tokens comes near."""
+
+_MAX_FLOAT = 1e150
+"""No figure comes near, and sums and products of two below it are numbers."""
+
 
 class _MismatchError(Exception):
     """Something that does not fit; ``path`` grows from the inside out."""
@@ -87,13 +93,17 @@ def _bool(value: Any) -> Any:
 
 
 def _int(value: Any) -> Any:
-    if type(value) is int or (type(value) is float and not math.isfinite(value)):
-        return value
-    return _refuse("a whole number", value)
+    if type(value) is int:
+        return value if abs(value) < _MAX_INT else _refuse("a whole number below 2**63", value)
+    return value if type(value) is float and not math.isfinite(value) else _refuse("a whole number", value)
 
 
 def _float(value: Any) -> Any:
-    return value if type(value) in (int, float) else _refuse("a number", value)
+    if type(value) is float and not math.isfinite(value):
+        return value
+    if type(value) not in (int, float):
+        return _refuse("a number", value)
+    return value if abs(value) < _MAX_FLOAT else _refuse(f"a number below {_MAX_FLOAT:g}", value)
 
 
 def _none(value: Any) -> Any:

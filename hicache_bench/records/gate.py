@@ -9,7 +9,7 @@ from typing import Any
 
 from hicache_bench.errors import InputError
 from hicache_bench.records.compare import Comparison, compare, differing_settings, worst
-from hicache_bench.records.io import read_record
+from hicache_bench.records.io import read_record, record_files
 from hicache_bench.records.judge import Outcome
 from hicache_bench.records.kinds import evidence_of, settings_of
 from hicache_bench.records.schema import SCHEMA_VERSION
@@ -79,7 +79,7 @@ def read_side(path: Path, *, keep_nan: bool = False) -> list[Filed]:
     """
     if not path.is_dir():
         return [Filed(read_record(path, keep_nan=keep_nan), path)]
-    files = sorted(path.glob("*.json"))
+    files = record_files(path)
     if not files:
         raise InputError(
             f"directory {str(path)!r} holds no record; hicache-bench run --out {path.name} writes some"

@@ -15,6 +15,7 @@ from hicache_bench.errors import InputError, OutputError
 from hicache_bench.records.decode import decode
 from hicache_bench.records.kinds import KINDS
 from hicache_bench.records.migrations import migrated
+from hicache_bench.records.sound import check_sound
 
 
 class Record(Protocol):
@@ -136,9 +137,15 @@ def read_record(path: Path, *, keep_nan: bool = False) -> dict[str, Any]:
     ``keep_nan`` lets numbers that are none through, for a gate that has to judge them.
 
     Raises:
-        InputError: not a record, of an unknown kind or schema version, damaged, or with such a number.
+        InputError: not a record, of an unknown kind or schema version, damaged, with such a number, or one
+            that contradicts itself.
     """
     return _load(path, keep_nan=keep_nan)[0]
+
+
+def record_files(directory: Path) -> list[Path]:
+    """The ``.json`` files of a directory, by name; a pipe, which reading would wait for, is none."""
+    return sorted(path for path in directory.glob("*.json") if not path.is_fifo())
 
 
 def load_record(path: Path) -> Any:
@@ -158,9 +165,11 @@ def _load(path: Path, *, keep_nan: bool) -> tuple[dict[str, Any], Any]:
         )
     try:
         data = migrated(data)
-        return data, decode(KINDS[_kind(data)].record, data)
+        record = decode(KINDS[_kind(data)].record, data)
+        check_sound(data)
     except InputError as error:
         raise InputError(f"cannot use record {str(path)!r}: {error}") from error
+    return data, record
 
 
 def _kind(data: Mapping[str, Any]) -> str:

@@ -66,6 +66,8 @@ def finding_of(key: Key, before: Value, after: Value, outcome: Outcome, why: str
     change = None
     if _is_number(baseline) and _is_number(new) and baseline:
         change = float(new or 0) / float(baseline) - 1
+        if not math.isfinite(change):  # from next to nothing
+            change = None
     return Finding(
         where=key.where,
         name=key.name,
@@ -96,10 +98,11 @@ def _is_none(value: Value) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Judges metrics by ``thresholds``; time only where both sides are of the ``same_machine``."""
+    """Judges metrics by ``thresholds``; time only of the ``same_machine`` and the ``same_store``."""
 
     thresholds: Thresholds
     same_machine: bool
+    same_store: bool = True
 
     def drafts(self, key: Key, before: Value, after: Value) -> Iterator[Draft]:
         """What became of a metric; nothing where it is as it was."""
@@ -146,6 +149,8 @@ class Judge:
         fewest = min(len(before), len(after))
         if not self.same_machine:
             yield finding_of(key, before, after, Outcome.INCONCLUSIVE, "measured on another kind of machine")
+        elif not self.same_store:
+            yield finding_of(key, before, after, Outcome.INCONCLUSIVE, "measured on another store")
         elif fewest < MIN_SAMPLES:
             why = f"{len(before)} and {len(after)} samples; time needs {MIN_SAMPLES} a side (--repeat)"
             yield finding_of(key, before, after, Outcome.INCONCLUSIVE, why)

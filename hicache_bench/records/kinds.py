@@ -56,6 +56,16 @@ KINDS: Mapping[str, Kind] = {
         ),
         evidence=(Evidence.MEASURED,),
     ),
+    "replay": Kind(
+        writer="hicache_bench.records.replay:ReplayRecord",
+        settings=(
+            "preset.name", "preset_digest", "profile", "deployment", "page_tokens", "trace", "hit_definition",
+            "outputs", "measured_percent", "limits", "timing",
+        ),
+        ignored=frozenset({"preset", "hit_definition_text", "evidence", "source", "point", "points"}),
+        additions=frozenset({"results"}),
+        evidence=(Evidence.COUNTED, Evidence.MODELED),
+    ),
     "roundtrip": Kind(
         writer="hicache_bench.records.proof:RoundtripRecord",
         settings=("presets", "seed", "store"),

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hicache_bench.records.schema import SCHEMA_VERSION
+from hicache_bench.records.simulation import ConstantRecord, point_subject
 from hicache_bench.trace.metrics import ReplaySummary
 
 
@@ -47,10 +48,35 @@ class ReplayResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """What was asked for of the time to first token: where requests run, and how they prefetch."""
+
+    link: str
+    system: str
+    concurrency: int
+    queue_seconds: float
+    prefetch_policy: str
+    prefetch_profile: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimingBasis:
+    """What modelled seconds rest on; ``recompute_seconds`` are those without a tier, as in a summary."""
+
+    ranks: int
+    nodes: int
+    prefetch_timeout: str
+    compute: str
+    constants: tuple[ConstantRecord, ...]
+    recompute_seconds: Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRecord:
-    """One replay. Holds no host name, user name, absolute path or salt.
+    """One replay, of one point of a sweep. Holds no host name, user name, absolute path or salt.
 
     Bytes and hits are ``counted``; seconds and bytes per second are ``modeled``, on the trace's own clock.
+    ``timing`` and ``timing_basis`` are None where no link was asked for: then there are no seconds.
     """
 
     kind: str = "replay"
@@ -72,15 +98,19 @@ class ReplayRecord:
     measured_percent: int
     measured_requests: int
     limits: Mapping[str, int | None]
+    timing: Timing | None
+    timing_basis: TimingBasis | None
     evidence: Mapping[str, str]
     notes: tuple[str, ...]
     results: tuple[ReplayResult, ...]
+    point: int = 1
+    points: int = 1
     schema_version: int = SCHEMA_VERSION
 
     @property
     def subject(self) -> str:
-        """``replay``, the preset and its digest."""
-        return f"replay-{self.preset['name']}-{self.preset_digest[:8]}"
+        """``replay``, preset and digest, and the place in a sweep."""
+        return point_subject("replay", self.preset, self.preset_digest, self.point, self.points)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, in field order."""

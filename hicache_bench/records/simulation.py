@@ -140,10 +140,14 @@ class SimulationRecord:
     @property
     def subject(self) -> str:
         """``simulate``, preset and digest, and the place in a sweep."""
-        name = f"simulate-{self.preset['name']}-{self.preset_digest[:8]}"
-        width = len(str(self.points))
-        return name if self.points == 1 else f"{name}-{self.point:0{width}d}of{self.points}"
+        return point_subject("simulate", self.preset, self.preset_digest, self.point, self.points)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, in field order."""
         return asdict(self)
+
+
+def point_subject(kind: str, preset: Mapping[str, Any], digest: str, point: int, points: int) -> str:
+    """The kind, preset and digest of a record, and its place among ``points`` if there are several."""
+    name = f"{kind}-{preset['name']}-{digest[:8]}"
+    return name if points == 1 else f"{name}-{point:0{len(str(points))}d}of{points}"

@@ -18,6 +18,7 @@ DEFAULT_THRESHOLDS: Thresholds = MappingProxyType(
 """``bytes``, ``objects`` (pages, keys and calls too) and ``modeled`` figures may grow by so much, a ``rate``
 (higher is better) may fall by so much, and the median of ``time`` samples may grow by so much."""
 
+_MAX_PERCENT = 1e6
 _ALLOWED = "NAME=PERCENT%, comma-separated, such as bytes=0%,time=10%"
 _PERCENT = re.compile(r"[0-9]+(?:\.[0-9]+)?%")
 
@@ -26,7 +27,8 @@ def parse_thresholds(text: str) -> Thresholds:
     """``bytes=0%,time=10%``; a group that is not named keeps its default.
 
     Raises:
-        InputError: not of that form, an unknown or repeated group, or a rate that may fall by 100 %.
+        InputError: not of that form, an unknown or repeated group, a rate that may fall by 100 %, or a growth
+            beyond all bounds.
     """
     found: dict[str, float] = {}
     for part in text.split(","):
@@ -41,7 +43,10 @@ def parse_thresholds(text: str) -> Thresholds:
             )
         if name in found:
             raise InputError(f"--max-regression names {name!r} twice; give it once")
-        found[name] = float(amount.removesuffix("%")) / 100
+        percent = float(amount.removesuffix("%"))
+        if percent > _MAX_PERCENT:
+            raise InputError(f"--max-regression {name} allows anything; give at most {_MAX_PERCENT:,.0f}%")
+        found[name] = percent / 100
     if found.get("rate", 0.0) >= 1:
         raise InputError("--max-regression rate=100% allows a rate to fall to nothing; give less than 100%")
     return MappingProxyType({**DEFAULT_THRESHOLDS, **found})

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from hicache_bench.errors import InputError
 from hicache_bench.records.gate import subject_of
-from hicache_bench.records.io import read_record
+from hicache_bench.records.io import read_record, record_files
 from hicache_bench.records.kinds import evidence_of
 from hicache_bench.units import format_tokens
 
@@ -34,11 +34,21 @@ class Listed:
 
 
 def render_record(record: Any) -> RenderableType:
-    """A record as the command that made it shows it; of a kind without tables, what it is of."""
+    """A record as the command that made it shows it; of a kind without tables, what it is of.
+
+    Raises:
+        InputError: each field has its type, and yet no table can be made of them: a file that was changed.
+    """
     render = _RENDERERS.get(record.kind)
     if render is None:
         return Text(f"{record.kind} record of {record.subject}, {record.created_utc}: {record.status}")
-    return render(record)
+    try:
+        return render(record)
+    except (ArithmeticError, LookupError, StopIteration, TypeError, ValueError) as error:
+        raise InputError(
+            f"this {record.kind} record fits no table ({type(error).__name__}: {error}): it was changed after "
+            "it was written; make it again"
+        ) from error
 
 
 # What a kind needs is imported when one is shown: the tables of all kinds would take their time.
@@ -48,6 +58,12 @@ def _bench(record: Any) -> RenderableType:
     from hicache_bench.report.bench import render_bench
 
     return render_bench(record)
+
+
+def _replay(record: Any) -> RenderableType:
+    from hicache_bench.report.replay import render_replay
+
+    return render_replay(record)
 
 
 def _roundtrip(record: Any) -> RenderableType:
@@ -70,10 +86,32 @@ def _simulate(record: Any) -> RenderableType:
 
 _RENDERERS: Mapping[str, Callable[[Any], RenderableType]] = {
     "bench": _bench,
+    "replay": _replay,
     "roundtrip": _roundtrip,
     "run": _run,
     "simulate": _simulate,
 }
+
+
+def sweep_rows(records: Sequence[Any]) -> list[dict[str, Any]]:
+    """The flat rows of records of one kind, ``simulate`` or ``replay``, as in the table beside a sweep.
+
+    Raises:
+        InputError: records of several kinds, or of one that has no such rows.
+    """
+    kinds = sorted({record.kind for record in records})
+    if kinds == ["replay"]:
+        from hicache_bench.report.replay import tidy_rows
+
+        return tidy_rows(records)
+    if kinds == ["simulate"]:
+        from hicache_bench.report.simulate_csv import rows_of
+
+        return list(rows_of(records))
+    raise InputError(
+        f"these {len(records)} records are of {', '.join(kinds)}, which no table holds; give records of run, "
+        "of simulate or of replay alone"
+    )
 
 
 def listed_in(directory: Path) -> list[Listed]:
@@ -82,7 +120,7 @@ def listed_in(directory: Path) -> list[Listed]:
     Raises:
         InputError: there is none.
     """
-    files = sorted(directory.glob("*.json"))
+    files = record_files(directory)
     if not files:
         raise InputError(f"directory {str(directory)!r} holds no record; hicache-bench run writes some")
     return [_listed(file) for file in files]

@@ -3,24 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hicache_bench.records.replay import ReplayRecord, ReplayResult, TraceRecord
+from hicache_bench.records.replay import ReplayRecord, ReplayResult, Timing, TraceRecord
 from hicache_bench.records.schema import Evidence
 from hicache_bench.report.presets import plain_table
+from hicache_bench.report.replay_times import replay_times
+from hicache_bench.report.simulate_constants import render_constants
 from hicache_bench.report.tables import plural
 from hicache_bench.trace.metrics import BANDWIDTH_SECONDS
-from hicache_bench.units import GIB, MIB, TIB, format_seconds, format_size, format_tokens
+from hicache_bench.units import GIB, MIB, TIB, format_size, format_tokens
 
 _KEYS = ("capacity", "policy", "save")
+_ENDS = ("full_overlap", "no_overlap", "low", "high")
+_TIMING = tuple(field.name for field in fields(Timing))
+
+MAX_POINTS_SHOWN = 10
+"""Points of a sweep that are printed, each a page; the others are in the table file."""
 
 
 def render_replay(record: ReplayRecord) -> RenderableType:
     """Tables of hits, traffic and pools, each with the definitions it rests on."""
-    return Group(*_sections(record))
+    return render_replays([record])
+
+
+def render_replays(records: Sequence[ReplayRecord]) -> RenderableType:
+    """The points of a sweep, one below the other, and every constant once."""
+    parts: list[RenderableType] = []
+    for record in records[:MAX_POINTS_SHOWN]:
+        if parts:
+            parts.append(Text())
+        if record.points > 1:
+            parts.append(Text(f"point {record.point} of {record.points}", style="bold"))
+        parts += _sections(record)
+    if len(records) > MAX_POINTS_SHOWN:
+        parts.append(Text(f"\n{len(records) - MAX_POINTS_SHOWN:,} more points: see the table file"))
+    cited = [record.timing_basis for record in records if record.timing_basis is not None]
+    if cited:
+        parts.append(render_constants(cited))
+    return Group(*parts)
 
 
 def _sections(record: ReplayRecord) -> Iterator[RenderableType]:
@@ -38,10 +63,9 @@ def _sections(record: ReplayRecord) -> Iterator[RenderableType]:
         f"of {BANDWIDTH_SECONDS:g} s"
     )
     yield _traffic(record.results, saves)
-    if any(result.summary.ttft_seconds is not None for result in record.results):
+    if record.timing is not None:
         yield Text()
-        yield Text(f"time to first token [{Evidence.MODELED.value}]")
-        yield _ttft(record.results, saves)
+        yield from replay_times(record, _KEYS, lambda result: _cells(result, record.results, saves))
     yield Text()
     shown = _shown_pools(record.results)
     yield Text(
@@ -72,51 +96,71 @@ def trace_text(trace: TraceRecord) -> str:
     )
 
 
-def tidy_rows(record: ReplayRecord) -> list[dict[str, int | float | str | None]]:
-    """One flat row per result, the same columns in each: what a table of many replays is made of."""
-    rows = []
-    for result in record.results:
-        summary, pools = result.summary, result.summary.pools
-        ttft = summary.ttft_seconds or {}
-        rows.append(
-            {
-                "preset": str(record.preset["name"]),
-                "trace": record.trace.name,
-                "capacity_bytes": result.capacity_bytes,
-                "eviction": result.eviction,
-                "policy": result.policy,
-                "save_policy": result.save_policy,
-                "hit_definition": record.hit_definition,
-                "prompt_tokens": summary.tokens.prompt,
-                "queried_tokens": summary.tokens.queried,
-                "hit_tokens": summary.tokens.hit,
-                "used_tokens": summary.tokens.used,
-                "token_hit_rate": summary.tokens.hit_rate,
-                "token_hit_rate_beyond_first": summary.beyond_first.hit_rate,
-                "request_hit_rate": summary.requests.hit_rate,
-                "request_hit_rate_beyond_first": summary.requests_beyond_first.hit_rate,
-                "read_bytes": sum(pool.read_bytes for pool in pools),
-                "written_bytes": sum(pool.written_bytes for pool in pools),
-                "evicted_bytes": sum(pool.evicted_bytes for pool in pools),
-                "resident_bytes": sum(pool.resident_bytes for pool in pools),
-                "read_bytes_per_second_p50": summary.bandwidth.read["p50"],
-                "read_bytes_per_second_p99": summary.bandwidth.read["p99"],
-                "ttft_p50_seconds": ttft.get("p50"),
-                "ttft_p99_seconds": ttft.get("p99"),
-            }
-        )
-    return rows
+def tidy_rows(records: Sequence[ReplayRecord]) -> list[dict[str, int | float | str | None]]:
+    """One flat row per point and result, the same columns in each; seconds and bytes."""
+    return [_tidy_row(record, result) for record in records for result in record.results]
+
+
+def _tidy_row(record: ReplayRecord, result: ReplayResult) -> dict[str, int | float | str | None]:
+    summary, pools = result.summary, result.summary.pools
+    timing, ttft = record.timing, summary.ttft
+    deployment = {name: record.deployment[name] for name in ("tp", "pp", "cp", "dcp", "tp_lcm")}
+    return {
+        "point": record.point,
+        "preset": str(record.preset["name"]),
+        "preset_digest": record.preset_digest,
+        "profile": record.profile,
+        "page_tokens": record.page_tokens,
+        **deployment,
+        "trace": record.trace.name,
+        "trace_digest": record.trace.digest,
+        "hit_definition": record.hit_definition,
+        "outputs": record.outputs,
+        "measured_percent": record.measured_percent,
+        **record.limits,
+        "capacity_bytes": result.capacity_bytes,
+        "eviction": result.eviction,
+        "policy": result.policy,
+        "save_policy": result.save_policy,
+        "prompt_tokens": summary.tokens.prompt,
+        "queried_tokens": summary.tokens.queried,
+        "hit_tokens": summary.tokens.hit,
+        "used_tokens": summary.tokens.used,
+        "token_hit_rate": summary.tokens.hit_rate,
+        "token_hit_rate_beyond_first": summary.beyond_first.hit_rate,
+        "request_hit_rate": summary.requests.hit_rate,
+        "request_hit_rate_beyond_first": summary.requests_beyond_first.hit_rate,
+        "read_bytes": sum(pool.read_bytes for pool in pools),
+        "written_bytes": sum(pool.written_bytes for pool in pools),
+        "evicted_bytes": sum(pool.evicted_bytes for pool in pools),
+        "resident_bytes": sum(pool.resident_bytes for pool in pools),
+        "read_bytes_per_second_p50": summary.bandwidth.read["p50"],
+        "read_bytes_per_second_p99": summary.bandwidth.read["p99"],
+        **{name: None if timing is None else getattr(timing, name) for name in _TIMING},
+        **{
+            f"ttft_{end}_{percentile}": None if ttft is None else ttft.seconds[end][percentile]
+            for end in _ENDS
+            for percentile in ("p50", "p90", "p99", "mean")
+        },
+        "cut_requests": None if ttft is None else ttft.cut_requests,
+    }
 
 
 def _heading(record: ReplayRecord) -> str:
     measured = f"the last {plural(record.measured_requests, 'request')} ({record.measured_percent} %)"
     lines = [
         trace_text(record.trace),
-        f"{record.preset['name']}, profile {record.profile}, pages of {record.page_tokens} tokens",
+        f"{record.preset['name']}, profile {record.profile}, pages of {record.page_tokens} tokens"
+        + _spread(record),
         f"measured: {'every request' if record.measured_percent == 100 else measured}",
     ]
     found = ", ".join(f"{name} {value:,}" for name, value in record.limits.items() if value)
     return "\n".join([*lines, *([f"limits: {found}"] if found else [])])
+
+
+def _spread(record: ReplayRecord) -> str:
+    sizes = {name: record.deployment[name] for name in ("tp", "pp", "cp", "dcp")}
+    return "".join(f", {name.upper()} {size}" for name, size in sizes.items() if size != 1)
 
 
 def _save_names(results: Sequence[ReplayResult]) -> dict[str, str]:
@@ -163,17 +207,6 @@ def _traffic(results: Sequence[ReplayResult], saves: dict[str, str]) -> Table:
             *map(format_size, sizes),
             *(f"{need[name] / 1e9:.2f}" for name in ("p50", "p99")),
         )
-    return table
-
-
-def _ttft(results: Sequence[ReplayResult], saves: dict[str, str]) -> Table:
-    names = ("p50", "p90", "p99", "mean")
-    table = plain_table(*_KEYS, *names, left=_KEYS)
-    for result in results:
-        seconds = result.summary.ttft_seconds
-        if seconds is not None:
-            cells = (format_seconds(seconds[name]) for name in names)
-            table.add_row(*_cells(result, results, saves), *cells)
     return table
 
 

@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
+from typing import Protocol
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from hicache_bench.records.schema import Evidence
-from hicache_bench.records.simulation import ConstantRecord, SimulationRecord
+from hicache_bench.records.simulation import ConstantRecord
 
 
-def render_constants(records: Sequence[SimulationRecord]) -> Group:
+class Cited(Protocol):
+    """What rests on constants: a simulated point, or the seconds of a replay."""
+
+    @property
+    def constants(self) -> tuple[ConstantRecord, ...]:
+        """Each with its source."""
+
+
+def render_constants(records: Sequence[Cited]) -> Group:
     """A paragraph for the constants of one source, below what they belong to."""
     parts: list[RenderableType] = [Text("\nconstants, with their bands", style="bold")]
     for owner, paragraphs in groupby(_paragraphs(records), itemgetter(0)):
@@ -23,12 +32,12 @@ def render_constants(records: Sequence[SimulationRecord]) -> Group:
     return Group(*parts)
 
 
-def constant_lines(records: Sequence[SimulationRecord]) -> list[str]:
+def constant_lines(records: Sequence[Cited]) -> list[str]:
     """The same as lines that stand alone, such as those of a chart's caption."""
     return [f"{owner}: {text}" for owner, text in _paragraphs(records)]
 
 
-def _paragraphs(records: Sequence[SimulationRecord]) -> Iterator[tuple[str, str]]:
+def _paragraphs(records: Sequence[Cited]) -> Iterator[tuple[str, str]]:
     """What the constants belong to, and those of one source with their values."""
     constants = dict.fromkeys(constant for record in records for constant in record.constants)
     for owner in dict.fromkeys(constant.of for constant in constants):

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from hicache_bench.records.io import record_name, write_text
 from hicache_bench.records.simulation import BreakEvenTime, PolicyTime, SimulationRecord
 
 _SHARED = (
@@ -24,24 +20,6 @@ _POLICY = (
 )  # fmt: skip
 _TTFT = ("full_overlap", "no_overlap", "low", "high")
 _BREAK_EVEN = ("node_bytes", "full_overlap", "no_overlap", "at_peak")
-
-
-def write_csv(records: Sequence[SimulationRecord], directory: Path) -> Path:
-    """Write the table beside the records, under the name of the first, and return its path.
-
-    Raises:
-        OutputError: the directory cannot be written, or a file of that name exists.
-    """
-    first = records[0]
-    target = directory / record_name(first).removesuffix(".json")
-    if first.points > 1:
-        target = directory / target.name.rpartition("-")[0]
-    rows = list(rows_of(records))
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return write_text(text.getvalue(), target.with_name(f"{target.name}.csv"))
 
 
 def rows_of(records: Sequence[SimulationRecord]) -> Iterator[dict[str, object]]:

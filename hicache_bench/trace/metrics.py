@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from hicache_bench.trace.columns import Counts
 from hicache_bench.trace.format import Trace
 from hicache_bench.trace.paths import PagePaths
 from hicache_bench.trace.replay import SHORTFALLS, Replay
+from hicache_bench.trace.streams import Stream
 
 UBIQUITOUS_SHARE = 0.9
 """A first block that this part of all requests begins with is named apart: it hits whatever a tier does."""
@@ -24,16 +25,34 @@ PERCENTILES = (50, 90, 99)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolVolume:
-    """Units and bytes of one pool that all ranks together read for one request."""
+class MeasuredReads:
+    """What the measured requests read, for a model of the time that takes: one entry per request.
 
-    pool: str
-    units: int
-    num_bytes: int
+    ``used_pages`` is the endpoint that the model resumes from, of which ``local_pages`` were there without
+    the tier; ``asked_pages`` those that lookup asks for. ``units`` are read of each of the ``streams``, a row
+    for each.
+    """
+
+    streams: tuple[Stream, ...]
+    prompt_tokens: Counts = field(repr=False)
+    asked_pages: Counts = field(repr=False)
+    used_pages: Counts = field(repr=False)
+    local_pages: Counts = field(repr=False)
+    units: Counts = field(repr=False)
 
 
-TtftModel = Callable[[int, int, Sequence[PoolVolume]], float]
-"""Modelled seconds to the first token of a prompt: its tokens, those used from the tier, what is read."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeledTimes:
+    """Seconds to the first token of each request, by the name of what they assume.
+
+    ``is_cut`` tells the requests whose read from the tier was ended before it was complete.
+    """
+
+    seconds: Mapping[str, npt.NDArray[np.float64]]
+    is_cut: npt.NDArray[np.bool_] = field(repr=False)
+
+
+TtftModel = Callable[[MeasuredReads], ModeledTimes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,11 +115,22 @@ class Bandwidth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FirstTokenTimes:
+    """Percentiles of the seconds to the first token, by the name of what they assume.
+
+    Of ``cut_requests`` the read was ended before it was complete; the tier is replayed as if it had been.
+    """
+
+    seconds: Mapping[str, Mapping[str, float]]
+    cut_requests: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySummary:
     """All figures of one replay; ``beyond_first`` and ``requests_beyond_first`` leave out a ubiquitous block.
 
     ``warmth`` says what the tier was when measuring began: ``cold`` (nothing before), ``filling`` or
-    ``full`` (it had evicted).
+    ``full`` (it had evicted). ``ttft`` is None where no time is modelled.
     """
 
     tokens: TokenCounts
@@ -109,7 +139,7 @@ class ReplaySummary:
     requests_beyond_first: RequestCounts
     pools: tuple[PoolTraffic, ...]
     bandwidth: Bandwidth
-    ttft_seconds: Mapping[str, float] | None
+    ttft: FirstTokenTimes | None
     warmth: str
 
 
@@ -150,7 +180,7 @@ def summarize(
         requests_beyond_first=_requests(paths, replay, first, ubiquitous),
         pools=tuple(_pools(replay, first)),
         bandwidth=_bandwidth(trace, replay, first),
-        ttft_seconds=None if ttft is None else _ttft(paths, replay, first, ttft),
+        ttft=None if ttft is None else _ttft(paths, replay, first, ttft),
         warmth="cold" if first == 0 else "full" if evicted_before else "filling",
     )
 
@@ -228,26 +258,20 @@ def _bandwidth(trace: Trace, replay: Replay, first: int) -> Bandwidth:
     )
 
 
-def _ttft(paths: PagePaths, replay: Replay, first: int, model: TtftModel) -> dict[str, float]:
-    known: dict[tuple[int, ...], float] = {}
-    found = []
-    used_tokens = paths.tokens_at(replay.used)[first:].tolist()
-    for prompt, used, units in zip(
-        paths.input_tokens[first:].tolist(), used_tokens, replay.read[:, first:].T.tolist(), strict=True
-    ):
-        key = (prompt, used, *units)
-        if key not in known:
-            known[key] = model(prompt, used, _volumes(replay, units))
-        found.append(known[key])
-    return percentiles(np.array(found))
-
-
-def _volumes(replay: Replay, units: Sequence[int]) -> tuple[PoolVolume, ...]:
-    return tuple(
-        PoolVolume(pool=member.pool.name, units=count, num_bytes=count * member.read_bytes)
-        for stream, count in zip(replay.streams, units, strict=True)
-        for member in stream.members
-        if count
+def _ttft(paths: PagePaths, replay: Replay, first: int, model: TtftModel) -> FirstTokenTimes:
+    found = model(
+        MeasuredReads(
+            streams=replay.streams,
+            prompt_tokens=paths.input_tokens[first:],
+            asked_pages=paths.matchable[first:],
+            used_pages=replay.used[first:],
+            local_pages=replay.local[first:],
+            units=replay.read[:, first:],
+        )
+    )
+    return FirstTokenTimes(
+        seconds={name: percentiles(values) for name, values in found.seconds.items()},
+        cut_requests=int(found.is_cut.sum()),
     )
 
 

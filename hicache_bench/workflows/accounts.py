@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
-from typing import Any
 
 from hicache_bench.engine.lookup import EndpointSearch
 from hicache_bench.engine.reports import RestoreReport, SaveReport
-from hicache_bench.models.deployment import Deployment
-from hicache_bench.models.spec import ModelSpec
 from hicache_bench.planning.ledger import PoolLedger, Volume, volume
 from hicache_bench.planning.plan import PoolPlan
 from hicache_bench.planning.policy import TransferPolicy, first_needed_at
@@ -29,25 +25,6 @@ from hicache_bench.records.schema import (
 def amount(of: Volume) -> Amount:
     """A volume, in a record's words."""
     return Amount(pages=of.units, objects=of.objects, num_bytes=of.num_bytes)
-
-
-def preset_dict(spec: ModelSpec) -> dict[str, Any]:
-    """The resolved preset; a layer is written as the names of what it caches, joined by ``+``."""
-    return {**asdict(spec), "layers": ["+".join(names) or "none" for names in spec.layers]}
-
-
-def deployment_dict(deployment: Deployment) -> dict[str, int | str | None]:
-    """A deployment, in a record's words."""
-    return {
-        "tp": deployment.tp_size,
-        "pp": deployment.pp_size,
-        "cp": deployment.cp_size,
-        "cp_sharded": deployment.cp_sharded,
-        "dcp": deployment.dcp_size,
-        "tp_lcm": deployment.tp_lcm,
-        "layout": deployment.layout.value,
-        "draft": deployment.with_draft,
-    }
 
 
 def secret_digest(text: str | None) -> str | None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from hicache_bench.errors import InputError
 from hicache_bench.records.baseline import read_baselines, update
 from hicache_bench.records.gate import Filed, GateReport, gate, read_side
 from hicache_bench.records.io import Record
@@ -32,39 +33,74 @@ def gate_files(options: GateOptions, new: Path) -> GateReport:
     """Compare the record in a file with its baseline, or the records of a directory with all baselines.
 
     Raises:
-        InputError: no baseline, no record, or a file that is none.
+        InputError: no baseline, no record, a file that is none, or one that is on both sides.
         VerificationError: what is to be accepted has failed checks.
     """
-    baselines = _baselines(options)
-    return _gated(options, baselines, read_side(new, keep_nan=not options.accepts), complete=new.is_dir())
+    baselines = baselines_of(options)
+    news = read_side(new, keep_nan=not options.accepts)
+    _check_apart(baselines, news)
+    return _gated(options, baselines, news, complete=new.is_dir())
 
 
-def check_baseline(options: GateOptions) -> None:
-    """Refuse a baseline that :func:`gate_records` could not use, before any work is done.
+def baselines_of(options: GateOptions) -> list[Filed]:
+    """The baselines as they are now. A command that makes records reads them before it makes any.
 
     Raises:
         InputError: there is none, or a file of it is none.
     """
-    _baselines(options)
+    if options.accepts and not (options.baseline.exists() and _holds_records(options.baseline)):
+        return []
+    return read_baselines(options.baseline)
 
 
-def gate_records(options: GateOptions, records: Iterable[Record], *, complete: bool) -> GateReport:
-    """Compare records that were just made; ``complete``: each baseline of their kind must have one of them.
+def check_outside(baseline: Path, out: Path) -> None:
+    """Refuse to write records among the baselines, where the next gate would take them for baselines.
+
+    ``out`` is a directory for records, or a ``.json`` file, as the commands take it.
 
     Raises:
-        InputError: no baseline, or a file that is none.
+        InputError: they would be.
+    """
+    places = {out.resolve()}
+    if out.suffix == ".json" and not out.is_dir():
+        places.add(out.resolve().parent)
+    if baseline.resolve() in places:
+        raise InputError(
+            f"the record would be written to {str(out)!r}, among its own baselines, and the next gate would "
+            "compare with it; give another --out (--update writes baselines)"
+        )
+
+
+def gate_records(
+    options: GateOptions, baselines: Iterable[Filed], records: Iterable[Record], *, complete: bool
+) -> GateReport:
+    """Compare records that were just made with :func:`baselines_of` before they were.
+
+    ``complete``: each baseline of their kind must have one of them.
+
+    Raises:
         VerificationError: what is to be accepted has failed checks.
     """
     news = [Filed(json.loads(json.dumps(record.to_dict(), allow_nan=False))) for record in records]
     kinds = {new.data["kind"] for new in news}
-    baselines = [found for found in _baselines(options) if found.data["kind"] in kinds]
-    return _gated(options, baselines, news, complete=complete)
+    of_kinds = [found for found in baselines if found.data["kind"] in kinds]
+    return _gated(options, of_kinds, news, complete=complete)
 
 
-def _baselines(options: GateOptions) -> list[Filed]:
-    if options.accepts and not (options.baseline.exists() and _holds_records(options.baseline)):
-        return []
-    return read_baselines(options.baseline)
+def _check_apart(baselines: Iterable[Filed], news: Iterable[Filed]) -> None:
+    known = {_file_id(found.path) for found in baselines if found.path is not None}
+    for new in news:
+        if new.path is not None and _file_id(new.path) in known:
+            raise InputError(
+                f"{str(new.path)!r} is baseline and new record at once, and nothing differs from itself; "
+                "give another NEW"
+            )
+
+
+def _file_id(path: Path) -> tuple[int, int]:
+    """The file itself, whatever links lead to it."""
+    found = path.stat()
+    return found.st_dev, found.st_ino
 
 
 def _holds_records(path: Path) -> bool:

@@ -11,12 +11,20 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
+MEMORY_SHARE = 0.85
+"""Part of the available memory that a run may take; the rest is for the interpreter and the machine."""
+
 _PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")
 
 # Files of the limit and the usage, and the entry of memory.stat, for each version of control groups.
 _V2 = ("memory.max", "memory.current", "inactive_file")
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+
+
+def usable_memory_bytes() -> int:
+    """Bytes that a run may take: :data:`MEMORY_SHARE` of :func:`available_memory_bytes`."""
+    return int(available_memory_bytes() * MEMORY_SHARE)
 
 
 def available_memory_bytes(*, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from hicache_bench.engine.prefix import Prefix
-from hicache_bench.errors import InputError
+from hicache_bench.errors import InputError, MemoryBudgetError
 from hicache_bench.fixtures.fill import PagePattern, seeded_words, unpoisoned
 from hicache_bench.fixtures.host_pool import HostPool, host_bytes
 from hicache_bench.planning.policy import BoolVector, IntVector, SavePolicy
@@ -17,8 +17,15 @@ from hicache_bench.planning.resolve import num_units
 from hicache_bench.pools.descriptor import KVPoolDescriptor
 from hicache_bench.pools.keys import page_hashes
 from hicache_bench.pools.registry import PoolDescriptorRegistry
-from hicache_bench.units import format_tokens
+from hicache_bench.units import format_size, format_tokens
+from hicache_bench.workflows.memory import MEMORY_SHARE, usable_memory_bytes
 
+_BOOKKEEPING_BYTES = 600
+"""Of this process for each object, whatever its size: its key, its slot, its place in plan and ledger.
+
+Measured: 440 where 1,048,576 pages have two objects each, 550 where 262,144 have four.
+"""
+_ALWAYS_THERE = 256 << 20
 _NO_UNITS = np.zeros(0, dtype=np.int64)
 _TOKEN_STRIDE = np.uint32(2_654_435_761)  # odd: a walk through all 32-bit words before it repeats
 _LENGTH_STRIDE = 0xD1B54A32D192ED03  # odd and large: the counters of two lengths lie far apart
@@ -82,6 +89,7 @@ def lay_out(
 
     Raises:
         InputError: a prefix that is shorter than a page.
+        MemoryBudgetError: so long that even its keys do not fit in memory.
     """
     pools = registry.registered
     page_tokens = pools[0].page_tokens
@@ -91,11 +99,24 @@ def lay_out(
             f"a prefix of {format_tokens(num_tokens)} tokens is shorter than a page of {page_tokens}; "
             f"give --tokens {page_tokens} or more"
         )
+    _check_bookkeeping(pools, num_pages)
     slots = {}
     for pool in pools:
         kept = policy.saved_units(pool, num_units(pool, num_pages))
         slots[pool.name] = np.where(kept, (np.cumsum(kept) - 1) % (ring_pages or len(kept) or 1), -1)
     return PrefixLayout(pools=pools, num_tokens=num_tokens, slots=slots, ring_pages=ring_pages)
+
+
+def _check_bookkeeping(pools: Sequence[KVPoolDescriptor], num_pages: int) -> None:
+    """Refuse a length that this process could not even count: the system would kill it half-way."""
+    objects = sum(num_units(pool, num_pages) * len(pool.stored_components) for pool in pools)
+    needed = objects * _BOOKKEEPING_BYTES
+    if needed > _ALWAYS_THERE and needed > (usable := usable_memory_bytes()):
+        raise MemoryBudgetError(
+            f"the keys and places of {objects:,} objects take about {format_size(needed)} of memory, and "
+            f"this machine can give {format_size(usable)} ({MEMORY_SHARE:.0%} of what is available); use "
+            "fewer --tokens or more --page-tokens"
+        )
 
 
 def prompt_prefix(layout: PrefixLayout, *, token_seed: int, chain_seed: str | None = None) -> Prefix:

@@ -12,20 +12,20 @@ from hicache_bench.planning.policy import SavePolicy, TransferPolicy
 from hicache_bench.planning.resolve import alignment_warning
 from hicache_bench.pools.names import AttentionType, HitPolicy
 from hicache_bench.pools.registry import PoolDescriptorRegistry
-from hicache_bench.records.replay import ReplayRecord, ReplayResult
+from hicache_bench.records.replay import ReplayRecord, ReplayResult, TimingBasis
 from hicache_bench.records.schema import Evidence
 from hicache_bench.trace.columns import Counts
 from hicache_bench.trace.eviction import open_tier
 from hicache_bench.trace.metrics import ReplaySummary, first_measured, summarize, ubiquitous_pages
 from hicache_bench.trace.paths import OutputSave, PagePaths, page_paths
-from hicache_bench.trace.replay import Replay, Replayer, can_use_stack, from_stack
+from hicache_bench.trace.replay import Limits, Replay, Replayer, can_use_stack, from_stack, local_pages
 from hicache_bench.trace.stack import StackDistances, stack_distances
 from hicache_bench.trace.streams import Stream, TierPool, streams_of, tier_pools
 from hicache_bench.trace.tier import Eviction
 from hicache_bench.units import format_size
-from hicache_bench.workflows.accounts import deployment_dict, preset_dict
 from hicache_bench.workflows.environment import describe_environment, library_versions
-from hicache_bench.workflows.replay_options import ReplayOptions
+from hicache_bench.workflows.identity import deployment_dict, preset_dict
+from hicache_bench.workflows.replay_options import ReplayOptions, TimeModel
 from hicache_bench.workflows.traces import trace_record
 
 Progress = Callable[[str], None]
@@ -85,10 +85,17 @@ def replay_trace(options: ReplayOptions, progress: Progress) -> ReplayRecord:
         measured_percent=options.measured_percent,
         measured_requests=len(trace) - first,
         limits=asdict(options.limits),
+        timing=None if options.times is None else options.times.timing,
+        timing_basis=None if options.times is None else _basis(options.times, paths, options.limits, first),
         evidence=EVIDENCE,
-        notes=_notes(options, pools_stored),
+        notes=_notes(options, pools_stored, paths.input_tokens[first:]),
         results=results,
     )
+
+
+def _basis(times: TimeModel, paths: PagePaths, limits: Limits, first: int) -> TimingBasis:
+    local_tokens = paths.tokens_at(local_pages(paths, limits))
+    return times.basis(paths.input_tokens[first:], local_tokens[first:])
 
 
 def scenarios(options: ReplayOptions, pools: tuple[TierPool, ...]) -> tuple[Scenario, ...]:
@@ -131,6 +138,7 @@ class _Runner:
         ubiquitous: Counts,
     ) -> None:
         self._options = options
+        self._times = options.times
         self._paths = paths
         self._pools = pools
         self._first = first
@@ -200,7 +208,7 @@ class _Runner:
             replay,
             self._first,
             ubiquitous=self._ubiquitous,
-            ttft=self._options.ttft,
+            ttft=None if self._times is None else self._times.ttft(scenario.policy),
         )
         return _Outcome(summary, method, bool(replay.evicted.any()))
 
@@ -226,7 +234,7 @@ class _Runner:
         return replayer.run(tier), "simulated"
 
 
-def _notes(options: ReplayOptions, pools: tuple[TierPool, ...]) -> tuple[str, ...]:
+def _notes(options: ReplayOptions, pools: tuple[TierPool, ...], prompt_tokens: Counts) -> tuple[str, ...]:
     notes = []
     if options.outputs is OutputSave.NONE:
         notes.append(NO_OUTPUTS if options.trace.outputs is None else OUTPUTS_LEFT_OUT)
@@ -239,4 +247,6 @@ def _notes(options: ReplayOptions, pools: tuple[TierPool, ...]) -> tuple[str, ..
             f"{options.trace.skipped:,} lines break a rule and were left out, the first: "
             f"{options.trace.first_problem}"
         )
+    if options.times is not None:
+        notes += options.times.notes(prompt_tokens)
     return tuple(notes)

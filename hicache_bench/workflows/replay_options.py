@@ -7,17 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import product
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from hicache_bench.config.explain import suggest
 from hicache_bench.errors import InputError, UnitError
 from hicache_bench.planning.policy import SavePolicy, TransferPolicy
+from hicache_bench.records.replay import Timing, TimingBasis
+from hicache_bench.trace.columns import Counts
 from hicache_bench.trace.format import OnError, Trace
 from hicache_bench.trace.metrics import TtftModel
 from hicache_bench.trace.paths import HitDefinition, OutputSave
 from hicache_bench.trace.replay import Limits
 from hicache_bench.trace.tier import Eviction
-from hicache_bench.units import parse_size, parse_tokens
+from hicache_bench.units import parse_size
 from hicache_bench.workflows.traces import open_trace
 from hicache_bench.workflows.variant import Variant
 
@@ -29,7 +31,7 @@ _Choice = TypeVar("_Choice", bound=Enum)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayArguments:
-    """The options of ``simulate --trace`` as they were typed; lists are separated by commas.
+    """The options of ``simulate --trace`` that a whole sweep shares, as typed; lists are separated by commas.
 
     ``save_policy`` None compares the default with one that keeps windows as short as a trace allows.
     Alternatives in it are separated by ``|``, and all of their products are run.
@@ -45,9 +47,27 @@ class ReplayArguments:
     measure: str = "all"
     hit_definition: str = HitDefinition.ENGINE.value
     include_output: str = OutputSave.NONE.value
-    local_prefix: str = "0"
-    host_capacity: str | None = None
-    threshold: str = "0"
+
+
+class TimeModel(Protocol):
+    """Models the seconds of a replay's requests, and says by what."""
+
+    @property
+    def timing(self) -> Timing:
+        """What was asked for."""
+
+    @property
+    def threshold_tokens(self) -> int:
+        """The least that its prefetch reads."""
+
+    def ttft(self, policy: TransferPolicy) -> TtftModel:
+        """Times to first token of requests that read under ``policy``."""
+
+    def basis(self, prompt_tokens: Counts, local_tokens: Counts) -> TimingBasis:
+        """What the seconds rest on, and those of computing all prompts but their local tokens."""
+
+    def notes(self, prompt_tokens: Counts) -> tuple[str, ...]:
+        """What to know before the times of these prompts are believed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +75,7 @@ class ReplayOptions:
     """A replay. ``capacities`` are bytes, None has no bound.
 
     ``save_policies`` may be empty, as in :class:`ReplayArguments`. The last ``measured_percent`` % of the
-    requests are measured; those before them fill the tier.
+    requests are measured; those before them fill the tier. Without ``times`` no seconds are modelled.
     """
 
     variant: Variant
@@ -68,16 +88,12 @@ class ReplayOptions:
     definition: HitDefinition = HitDefinition.ENGINE
     outputs: OutputSave = OutputSave.NONE
     limits: Limits = field(default_factory=Limits)
-    ttft: TtftModel | None = None
+    times: TimeModel | None = None
     command: tuple[str, ...] = ()
 
 
 def parse_replay(
-    variant: Variant,
-    arguments: ReplayArguments,
-    *,
-    ttft: TtftModel | None = None,
-    command: Sequence[str] = (),
+    variant: Variant, arguments: ReplayArguments, *, command: Sequence[str] = ()
 ) -> ReplayOptions:
     """Check every option, then read the trace.
 
@@ -93,13 +109,6 @@ def parse_replay(
         "definition": parse_choice("--hit-definition", arguments.hit_definition, HitDefinition),
         "outputs": parse_choice("--include-output", arguments.include_output, OutputSave),
     }
-    limits = Limits(
-        local_tokens=parse_tokens(arguments.local_prefix),
-        host_capacity_tokens=None
-        if arguments.host_capacity is None
-        else parse_tokens(arguments.host_capacity),
-        threshold_tokens=parse_tokens(arguments.threshold),
-    )
     trace = open_trace(
         arguments.trace,
         block_tokens=parse_block_tokens(arguments.trace_block_tokens),
@@ -108,8 +117,6 @@ def parse_replay(
     return ReplayOptions(
         variant=variant,
         trace=trace,
-        limits=limits,
-        ttft=ttft,
         command=tuple(command),
         **options,  # type: ignore[arg-type]
     )

@@ -15,18 +15,16 @@ from hicache_bench.planning.policy import SavePolicy
 from hicache_bench.pools.keys import NamespacedKeyBuilder
 from hicache_bench.records.schema import SCHEMA_VERSION, LengthResult, RunRecord
 from hicache_bench.units import format_size, format_tokens
-from hicache_bench.workflows.accounts import deployment_dict, preset_dict, secret_digest
+from hicache_bench.workflows.accounts import secret_digest
 from hicache_bench.workflows.cluster import Member, members_of, pool_records, sharing_of
 from hicache_bench.workflows.environment import describe_environment, library_versions
+from hicache_bench.workflows.identity import deployment_dict, preset_dict
 from hicache_bench.workflows.length import LengthJob
-from hicache_bench.workflows.memory import available_memory_bytes
+from hicache_bench.workflows.memory import MEMORY_SHARE, usable_memory_bytes
 from hicache_bench.workflows.rank import Progress, Setting
 from hicache_bench.workflows.stores import arena_bytes, check_store, open_store
 from hicache_bench.workflows.variant import Variant
 from hicache_bench.workflows.ways import Way, combined, ways
-
-MEMORY_SHARE = 0.85
-"""Part of the available memory that a run may take; the rest is for the interpreter and the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +114,7 @@ def _check_queries(options: RunOptions) -> None:
 
 
 def _memory_budget(asked_bytes: int | None) -> int:
-    available = int(available_memory_bytes() * MEMORY_SHARE)
+    available = usable_memory_bytes()
     if asked_bytes is not None and asked_bytes > available:
         raise MemoryBudgetError(
             f"--memory {format_size(asked_bytes)} is more than the {format_size(available)} that this "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 
 from hicache_bench.engine.metrics import MetricsSink
 from hicache_bench.engine.metrics_store import metered
@@ -42,7 +43,9 @@ def check_store(name: str, master: str | None, segment_bytes: int | None) -> Non
         InputError: an unknown store, or a master or segment for a store that has none.
     """
     if name not in STORES:
-        raise InputError(f"unknown store {name!r}; allowed: {', '.join(STORES)}")
+        nearest = get_close_matches(name.casefold(), STORES, n=1)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        raise InputError(f"unknown store {name!r}; allowed: {', '.join(STORES)}{hint}")
     if master is not None and name != "mooncake":
         raise InputError(f"--master is for --store mooncake, not {name!r}")
     if segment_bytes is not None and name != "mooncake":

@@ -117,10 +117,10 @@ def test_a_job_on_github_gets_its_summary_and_annotations(
 
 
 def test_a_summary_that_cannot_be_written_does_not_cost_the_verdict(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: Command, new: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "gone" / "summary.md"))
-    answer = command("gate", BASELINE, BASELINE)
+    answer = command("gate", BASELINE, new["same"])
     assert 0 == answer.code
     assert "gate: pass" in answer.out
     assert "the step summary summary.md cannot be written: No such file" in answer.err

@@ -89,7 +89,19 @@ def test_export(command: Command) -> None:
     rows = list(csv.DictReader(io.StringIO(answer.out)))
     assert {"read", "out_of_window", "superseded_state"} == {row["reason"] for row in rows}
     assert len(rows) == len(json.loads(command("records", "export", golden_path("run"), "--json").out))
-    command("records", "export", golden_path("bench")).assert_refused(2, "none of the 1 records is a run")
+    command("records", "export", golden_path("bench")).assert_refused(2, "are of bench, which no table holds")
+
+
+def test_points_of_a_sweep_are_exported_as_its_table(command: Command) -> None:
+    for kind, column in (("replay", "token_hit_rate"), ("simulate", "ttft_no_overlap")):
+        answer = command("records", "export", golden_path(kind))
+        assert 0 == answer.code
+        rows = list(csv.DictReader(answer.out.splitlines()))
+        assert len(rows) > 3
+        assert all(float(row[column]) > 0 for row in rows)
+        assert len(rows) == len(json.loads(command("records", "export", golden_path(kind), "--json").out))
+    mixed = command("records", "export", golden_path("replay"), golden_path("simulate"))
+    mixed.assert_refused(2, "are of replay, simulate, which no table holds", "of replay alone")
 
 
 @pytest.mark.parametrize("kind", WRITERS)

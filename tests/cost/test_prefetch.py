@@ -40,7 +40,7 @@ def play(
     """Prefetch over a link of ``rate`` bytes per second."""
     options = PrefetchOptions(policy=policy, profile=profile, queue_seconds=queue)
     fetched = prefetch([read], link({1: rate}), options, sharers=1)
-    return fetched, usable([read], fetched, profile)
+    return fetched, usable([read], fetched.landed_calls, profile, is_complete=fetched.is_complete)
 
 
 # --- the timeout ----------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def test_the_slowest_rank_decides() -> None:
     fetched = prefetch([few, many], link({1: 5120}), options, sharers=1)
     assert (4, 3) == fetched.landed_calls
     assert not fetched.is_complete
-    assert 0 == usable([few, many], fetched, MAIN).used_tokens
+    assert 0 == usable([few, many], fetched.landed_calls, MAIN, is_complete=fetched.is_complete).used_tokens
 
 
 # --- host capacity and threshold --------------------------------------------------------------------------

@@ -22,10 +22,14 @@ FOLDER = Path(__file__).parents[1] / "golden" / "records"
 
 COMMANDS = {
     "bench": ("bench", "--preset", "kitchen-sink", "--tokens", "1k", "--repeat", "6"),
+    "replay": (
+        "simulate", "--trace", "multi-turn", "--preset", "deepseek", "--capacity", "1GiB,inf",
+        "--system", "h200",
+    ),
     "roundtrip": ("roundtrip", "--preset", "kitchen-sink", "--lengths", "1", "--policy", "selective"),
     "run": ("run", "--preset", "kitchen-sink", "--tokens", "8k", "--repeat", "6"),
     "simulate": ("simulate", "--preset", "deepseek", "--prefix", "8k"),
-}
+}  # fmt: skip
 """By kind, a command that writes a small record of it."""
 
 

@@ -182,6 +182,40 @@ def emptied(record: Data) -> None:
     record["results"] = []
 
 
+def test_a_setting_that_is_no_number_is_a_regression_and_no_other_setting() -> None:
+    def spoil(record: Data) -> None:
+        record["queries"] = math.nan
+
+    comparison = compared(spoil)
+    assert Outcome.REGRESSED is comparison.outcome
+    assert [(("queries",), NOT_A_NUMBER)] == [(one.name, one.why) for one in comparison.findings]
+
+
+def failing(times: int) -> Callable[[Data], None]:
+    """A record of which so many checks of one name failed."""
+
+    def fail(record: Data) -> None:
+        record["status"] = "failed"
+        check = record["results"][0]["checks"][0]
+        record["results"][0]["checks"] += [{**check, "passed": False}] * times
+
+    return fail
+
+
+@pytest.mark.parametrize("before", [1, 2, 3])
+def test_failed_checks_never_pass_whatever_the_baseline_says(before: int) -> None:
+    """As many as before are no pass, and fewer no improvement."""
+    baseline, new = golden_record("run"), golden_record("run")
+    failing(before)(baseline)
+    failing(1)(new)
+    comparison = compare(baseline, new, DEFAULT_THRESHOLDS)
+    assert Outcome.REGRESSED is comparison.outcome
+    assert {(Outcome.REGRESSED, "a record with failed checks never passes, whatever its baseline says")} == {
+        (finding.outcome, finding.why) for finding in comparison.findings
+    }
+    assert Outcome.IMPROVED is compare(baseline, golden_record("run"), DEFAULT_THRESHOLDS).outcome
+
+
 def test_an_empty_comparison_is_a_regression() -> None:
     assert Outcome.REGRESSED is compared(emptied).outcome
     assert Outcome.REGRESSED is worst([])
@@ -218,6 +252,35 @@ def slow_elsewhere(record: Data) -> None:
 def test_time_of_another_machine_is_inconclusive() -> None:
     assert Outcome.INCONCLUSIVE is compared(slow_elsewhere).outcome
     assert Outcome.REGRESSED is compared(slow_elsewhere, new_failing_check).outcome
+
+
+def on_mooncake(record: Data) -> None:
+    record["store"] = record["results"][0]["store"] = "mooncake"
+
+
+def over_rdma(record: Data) -> None:
+    record["store_settings"]["protocol"] = "rdma"
+
+
+@pytest.mark.parametrize(("kind", "change"), [("run", on_mooncake), ("bench", over_rdma)])
+def test_time_on_another_store_is_inconclusive_not_better(kind: str, change: Callable[[Data], None]) -> None:
+    """A store in this process says nothing of one behind a network, in either direction."""
+
+    def ten_times_as_fast(record: Data) -> None:
+        holders = (
+            record["results"][0]["ranks"][0]["policies"] if kind == "run" else record["series"]
+        )  # fmt: skip
+        for holder in holders:
+            holder["seconds"] = [0.1 * sample for sample in holder["seconds"]] * 6
+
+    def many(record: Data) -> None:
+        ten_times_as_fast(record)
+        ten_times_as_fast(record)
+
+    assert Outcome.IMPROVED is compare(*moved(kind, many), DEFAULT_THRESHOLDS).outcome
+    found = compare(*moved(kind, many, change), DEFAULT_THRESHOLDS)
+    assert Outcome.INCONCLUSIVE is found.outcome
+    assert {"measured on another store"} == {finding.why for finding in found.findings}
 
 
 def test_a_counted_baseline_leaves_time_alone() -> None:

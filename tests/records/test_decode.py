@@ -100,6 +100,19 @@ def test_numbers_that_are_none_are_left_to_the_reader(number: float) -> None:
     assert not math.isfinite(outer.inner[0].number)
 
 
+@pytest.mark.parametrize("number", [2**63, -(2**63), 10**400])
+def test_a_count_beyond_all_bounds_is_refused(number: int) -> None:
+    """No arithmetic with it is safe: a float cannot even hold it."""
+    with pytest.raises(InputError, match=r"inner\[0\]\.number: expected a whole number below 2\*\*63, found"):
+        decode(Outer, {**GOOD, "inner": [{"number": number, "text": None}]})
+
+
+@pytest.mark.parametrize("number", [1e150, -1e308, 10**400])
+def test_a_figure_beyond_all_bounds_is_refused(number: float) -> None:
+    with pytest.raises(InputError, match=r"share: expected a number below 1e\+150, found"):
+        decode(Outer, {**GOOD, "share": number})
+
+
 def test_a_type_that_json_has_no_word_for_is_a_mistake_of_ours() -> None:
     with pytest.raises(TypeError, match=r"cannot have a field of type .*complex"):
         decode(Impossible, {"when": 1})

@@ -31,9 +31,10 @@ def drafts(
     *,
     allowed: str | None = None,
     same_machine: bool = True,
+    same_store: bool = True,
 ) -> list[Draft]:
     thresholds = DEFAULT_THRESHOLDS if allowed is None else parse_thresholds(allowed)
-    judge = Judge(thresholds, same_machine=same_machine)
+    judge = Judge(thresholds, same_machine=same_machine, same_store=same_store)
     return list(judge.drafts(Key((), name), before, after))
 
 
@@ -170,6 +171,16 @@ def test_time_of_another_machine_decides_nothing() -> None:
         FAST, scaled(FAST, 9), same_machine=False
     )
     assert Outcome.REGRESSED is (time_of(FAST, (), same_machine=False) or (None,))[0]
+
+
+def test_time_on_another_store_decides_nothing() -> None:
+    (draft,) = drafts(("seconds",), FAST, scaled(FAST, 0.1), same_store=False)
+    assert (Outcome.INCONCLUSIVE, "measured on another store") == (draft.finding.outcome, draft.finding.why)
+
+
+def test_a_change_that_no_float_holds_is_none() -> None:
+    (draft,) = drafts(RATE, 5e-324, 1e100)
+    assert (Outcome.IMPROVED, None) == (draft.finding.outcome, draft.finding.change)
 
 
 def test_a_time_of_zero_that_rises() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from hicache_bench.records.compare import differing_settings
 from hicache_bench.records.kinds import KINDS, VOLATILE, evidence_of, settings_of
 from tests.records.changes import counted
 from tests.records.golden import COMMANDS, golden_record
@@ -54,3 +55,12 @@ def test_evidence_is_that_of_the_kind_or_of_each_length() -> None:
     record["results"] += other["results"]
     assert "measured, counted" == evidence_of(record)
     assert "modeled" == evidence_of(golden_record("simulate"))
+
+
+def test_a_replay_without_times_is_comparable_with_none_that_has_them() -> None:
+    timed, plain = golden_record("replay"), golden_record("replay")
+    plain["timing"] = plain["timing_basis"] = None
+    differing = differing_settings(timed, plain)
+    assert {"timing.link", "timing.system", "timing.prefetch_profile"} < set(differing)
+    assert set(differing) == set(differing_settings(plain, timed))
+    assert "counted, modeled" == evidence_of(timed)

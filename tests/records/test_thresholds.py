@@ -42,6 +42,13 @@ def test_a_group_is_named_once() -> None:
         parse_thresholds("time=1%,time=2%")
 
 
+@pytest.mark.parametrize("percent", ["1000001", "9" * 400])
+def test_a_growth_beyond_all_bounds_is_no_threshold(percent: str) -> None:
+    assert 1e4 == parse_thresholds("bytes=1000000%")["bytes"]
+    with pytest.raises(InputError, match=r"bytes allows anything; give at most 1,000,000%"):
+        parse_thresholds(f"bytes={percent}%")
+
+
 def test_a_rate_cannot_be_allowed_to_vanish() -> None:
     with pytest.raises(InputError, match="less than 100%"):
         parse_thresholds("rate=100%")

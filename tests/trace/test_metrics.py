@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +9,8 @@ from hicache_bench.planning.policy import TransferPolicy
 from hicache_bench.pools.names import AttentionType
 from hicache_bench.trace.format import Trace, read_trace
 from hicache_bench.trace.metrics import (
-    PoolVolume,
+    MeasuredReads,
+    ModeledTimes,
     ReplaySummary,
     first_measured,
     percentiles,
@@ -144,20 +143,30 @@ def test_bytes_a_second_are_added_up_over_ten_seconds() -> None:
 
 
 def test_ttft_is_asked_of_the_model_for_what_was_used_and_read() -> None:
-    asked = []
+    asked: list[MeasuredReads] = []
 
-    def model(prompt: int, used: int, volumes: Sequence[PoolVolume]) -> float:
-        asked.append((prompt, used, {volume.pool: volume.num_bytes for volume in volumes}))
-        return (prompt - used) / 1e3
+    def model(reads: MeasuredReads) -> ModeledTimes:
+        asked.append(reads)
+        seconds = (reads.prompt_tokens - reads.used_pages * 8) / 1e3
+        return ModeledTimes(
+            seconds={"quick": seconds, "slow": 2 * seconds}, is_cut=np.array([False, True, True])
+        )
 
     trace = plain_prompts(64, 128, 128, block_tokens=32)
     paths = page_paths(trace, 8)
     replay = replayed(paths, POOLS)
-    ttft = summarize(
-        trace, paths, replay, 0, ubiquitous=ubiquitous_pages(trace, paths), ttft=model
-    ).ttft_seconds
-    assert [(64, 0, {}), (128, 64, {"kv": 512, "swa": 192}), (128, 120, {"kv": 960, "swa": 192})] == asked
-    assert ttft == {"p50": 0.064, "p90": 0.064, "p99": 0.064, "mean": pytest.approx(0.136 / 3)}
+    ttft = summarize(trace, paths, replay, 0, ubiquitous=ubiquitous_pages(trace, paths), ttft=model).ttft
+    (reads,) = asked
+    assert [[64, 128, 128], [7, 15, 15], [0, 8, 15], [0, 0, 0]] == [
+        values.tolist()
+        for values in (reads.prompt_tokens, reads.asked_pages, reads.used_pages, reads.local_pages)
+    ]
+    read_bytes = [[member.read_bytes for member in stream.members] for stream in reads.streams]
+    assert [512, 192] == [units * size for units, (size,) in zip(reads.units[:, 1], read_bytes, strict=True)]
+    expected = {"p50": 0.064, "p90": 0.064, "p99": 0.064, "mean": pytest.approx(0.136 / 3)}
+    assert ttft is not None
+    assert expected == ttft.seconds["quick"]
+    assert ({"quick", "slow"}, 2) == (set(ttft.seconds), ttft.cut_requests)
 
 
 def test_percentiles_are_values_that_occurred() -> None:

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from hicache_bench.errors import InputError
+from hicache_bench.records.gate import GateReport
 from hicache_bench.records.judge import Outcome
+from hicache_bench.records.schema import RunRecord
 from hicache_bench.records.thresholds import DEFAULT_THRESHOLDS
 from hicache_bench.workflows.gate import (
     GateOptions,
-    check_baseline,
+    baselines_of,
     gate_files,
     gate_records,
     self_test_files,
@@ -21,8 +23,21 @@ from tests.records.golden import golden_path, golden_record
 from tests.workflows.runs import cached_run, quiet
 
 
+def gated(asked: GateOptions, record: RunRecord) -> GateReport:
+    """One record that was just made, against all baselines of its kind."""
+    return gate_records(asked, baselines_of(asked), [record], complete=True)
+
+
 def options(baseline: Path, **more: bool) -> GateOptions:
     return GateOptions(baseline=baseline, thresholds=DEFAULT_THRESHOLDS, **more)
+
+
+@pytest.fixture
+def same(tmp_path: Path) -> Path:
+    path = tmp_path / "same" / "same.json"
+    path.parent.mkdir()
+    path.write_text(golden_path("run").read_text())
+    return path
 
 
 @pytest.fixture
@@ -32,14 +47,14 @@ def worse(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_file_against_a_file(worse: Path) -> None:
-    assert 0 == gate_files(options(golden_path("run")), golden_path("run")).exit_code
+def test_a_file_against_a_file(same: Path, worse: Path) -> None:
+    assert 0 == gate_files(options(golden_path("run")), same).exit_code
     assert 1 == gate_files(options(golden_path("run")), worse).exit_code
 
 
-def test_a_file_is_compared_with_its_baseline_alone_a_directory_with_all(worse: Path) -> None:
+def test_a_file_is_compared_with_its_baseline_alone_a_directory_with_all(same: Path, worse: Path) -> None:
     folder = golden_path("run").parent
-    alone = gate_files(options(folder), golden_path("run"))
+    alone = gate_files(options(folder), same)
     assert (1, 0) == (len(alone.pairs), alone.exit_code)
     whole = gate_files(options(folder), worse.parent)
     assert {Outcome.REGRESSED} == {pair.comparison.outcome for pair in whole.pairs}
@@ -63,22 +78,22 @@ def test_what_is_accepted_is_the_baseline_from_then_on(worse: Path, tmp_path: Pa
 def test_a_baseline_can_be_made_where_none_is(tmp_path: Path) -> None:
     folder = tmp_path / "baselines"
     with pytest.raises(InputError, match="no baseline at"):
-        check_baseline(options(folder))
-    check_baseline(options(folder, accepts=True))
+        baselines_of(options(folder))
+    baselines_of(options(folder, accepts=True))
     record = cached_run("kitchen-sink", 1024)
-    report = gate_records(options(folder, accepts=True), [record], complete=True)
+    report = gated(options(folder, accepts=True), record)
     assert (("kitchen-sink.json",), 0) == (report.accepted, report.exit_code)
-    check_baseline(options(folder))
-    assert 0 == gate_records(options(folder), [record], complete=True).exit_code
+    baselines_of(options(folder))
+    assert 0 == gated(options(folder), record).exit_code
     (tmp_path / "empty").mkdir()
-    check_baseline(options(tmp_path / "empty", accepts=True))
+    baselines_of(options(tmp_path / "empty", accepts=True))
 
 
 def test_baselines_of_other_kinds_are_not_asked_of_a_run(tmp_path: Path) -> None:
     record = cached_run("kitchen-sink", 1024)
-    gate_records(options(tmp_path, accepts=True), [record], complete=True)
+    gated(options(tmp_path, accepts=True), record)
     (tmp_path / "simulate.json").write_text(golden_path("simulate").read_text())
-    report = gate_records(options(tmp_path), [record], complete=True)
+    report = gated(options(tmp_path), record)
     assert (0, 1) == (report.exit_code, len(report.pairs))
 
 
@@ -86,7 +101,7 @@ def test_a_bad_baseline_is_found_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{}")
     for accepts in (False, True):
         with pytest.raises(InputError, match=r"bad\.json' is not a record"):
-            check_baseline(options(tmp_path, accepts=accepts))
+            baselines_of(options(tmp_path, accepts=accepts))
 
 
 def test_a_number_that_is_none_regresses_and_is_never_accepted(tmp_path: Path) -> None:

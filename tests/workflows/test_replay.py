@@ -15,14 +15,17 @@ from hicache_bench.trace.tier import Eviction
 from hicache_bench.workflows.replay import replay_trace
 from hicache_bench.workflows.replay_options import ReplayArguments, parse_replay
 from hicache_bench.workflows.variant import VariantOptions, apply_options
+from tests.report.replays import TIMES
 from tests.trace.traces import plain_prompts
 
 
-def replayed(preset: str = "deepseek-v4-flash", *, ttft: Any = None, **changes: Any) -> ReplayRecord:
+def replayed(preset: str = "deepseek-v4-flash", **changes: Any) -> ReplayRecord:
     variant = apply_options(load_model(preset), VariantOptions(tp=changes.pop("tp", 1)))
-    direct = {name: changes.pop(name) for name in ("trace",) if not isinstance(changes.get(name, ""), str)}
+    direct = {
+        name: changes.pop(name) for name in ("trace", "times") if not isinstance(changes.get(name, ""), str)
+    }
     arguments = ReplayArguments(**{"trace": "multi-turn", "capacity": "1GiB,2GiB,inf", **changes})
-    options = parse_replay(variant, arguments, ttft=ttft)
+    options = parse_replay(variant, arguments)
     return replay_trace(replace(options, **direct), lambda _: None)
 
 
@@ -151,12 +154,15 @@ def test_pools_that_no_engine_can_store_are_refused() -> None:
 
 
 def test_a_record_is_plain_data_with_its_definitions() -> None:
-    record = replayed(ttft=lambda prompt, used, volumes: (prompt - used) * 1e-5 + len(volumes) * 1e-3)
+    record = replayed(times=TIMES)
     plain = json.loads(json.dumps(record.to_dict(), allow_nan=False))
     assert ("replay", 1, "ok") == (plain["kind"], plain["schema_version"], plain["status"])
     assert record.subject.startswith("replay-deepseek-v4-flash-")
     assert "at least one token" in plain["hit_definition_text"]
     assert {"counted", "modeled"} == set(plain["evidence"].values())
     summary = plain["results"][0]["summary"]
-    assert set(summary["ttft_seconds"]) == {"p50", "p90", "p99", "mean"}
+    assert set(summary["ttft"]["seconds"]["no_overlap"]) == {"p50", "p90", "p99", "mean"}
+    assert 150 == summary["ttft"]["cut_requests"]
+    assert ("wire", 8) == (plain["timing"]["link"], plain["timing_basis"]["ranks"])
+    assert "300 prompts" in plain["notes"]
     assert {"swa", "deepseek_v4_c4"} < {pool["pool"] for pool in summary["pools"]}

@@ -53,9 +53,6 @@ def test_every_option_is_read() -> None:
         measure="last:50%",
         hit_definition="trace",
         include_output="attention",
-        local_prefix="1k",
-        host_capacity="2k",
-        threshold="256",
     )
     assert (1024 * GIB, None) == options.capacities
     assert (Eviction.FIFO, Eviction.OPTIMAL) == options.evictions
@@ -66,8 +63,6 @@ def test_every_option_is_read() -> None:
         options.definition,
         options.outputs,
     )
-    limits = Limits(local_tokens=1024, host_capacity_tokens=2048, threshold_tokens=256)
-    assert limits == options.limits
 
 
 def test_alternatives_of_a_save_policy_are_multiplied() -> None:
@@ -92,7 +87,6 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "measure too much": ({"measure": "last:101%"}, "allowed: all, or last:P%"),
     "a definition": ({"hit_definition": "block"}, "allowed: engine, trace"),
     "outputs": ({"include_output": "yes"}, "allowed: none, attention, all"),
-    "a threshold": ({"threshold": "-1"}, "is not a number of tokens"),
     "a block": ({"trace_block_tokens": 0}, "--trace-block-tokens 0"),
     "another block": ({"trace_block_tokens": 64}, "contradicts 64 of --trace-block-tokens"),
     "what a bad line does": ({"on_error": "ignore"}, "allowed: refuse, skip"),

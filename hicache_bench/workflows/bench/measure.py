@@ -17,7 +17,6 @@ from hicache_bench.pools.keys import NamespacedKeyBuilder
 from hicache_bench.records.bench import BenchRecord, Loss, Series
 from hicache_bench.records.schema import Check
 from hicache_bench.units import format_size
-from hicache_bench.workflows.accounts import deployment_dict, preset_dict
 from hicache_bench.workflows.bench.analysis import compare_clients, link_points, summarise
 from hicache_bench.workflows.bench.fleet import Fleet, FleetPlan
 from hicache_bench.workflows.bench.job import CALL, COPY, LOOKUP, RESTORE, SAVE, Job, StoreJob, Task
@@ -25,9 +24,9 @@ from hicache_bench.workflows.bench.options import BenchOptions
 from hicache_bench.workflows.bench.peer import Peer, PeerLostError, Progress
 from hicache_bench.workflows.cluster import ClusterLayout, lay_out_ranks, members_of
 from hicache_bench.workflows.environment import describe_environment, library_versions
-from hicache_bench.workflows.memory import available_memory_bytes
+from hicache_bench.workflows.identity import deployment_dict, preset_dict
+from hicache_bench.workflows.memory import MEMORY_SHARE, usable_memory_bytes
 from hicache_bench.workflows.rank import equal, none_of
-from hicache_bench.workflows.run import MEMORY_SHARE
 from hicache_bench.workflows.stores import arena_bytes
 
 MAX_LOSSES = 3
@@ -146,7 +145,7 @@ def _memory_bytes(options: BenchOptions, cluster: ClusterLayout, capacity_bytes:
 
 
 def _check_memory(needed: int) -> None:
-    available = int(available_memory_bytes() * MEMORY_SHARE)
+    available = usable_memory_bytes()
     if needed > available:
         raise MemoryBudgetError(
             f"this needs {format_size(needed)} of memory, and this machine can give {format_size(available)} "

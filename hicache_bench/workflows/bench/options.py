@@ -15,6 +15,8 @@ from hicache_bench.workflows.variant import Variant
 OPERATIONS = (SAVE, LOOKUP, RESTORE)
 MAX_CLIENTS = 64
 DEFAULT_MIN_SECONDS = 2.0
+MAX_MIN_SECONDS = 3600.0
+"""Of one series, of which there are dozens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,11 @@ class BenchOptions:
                 raise InputError(f"operation {operation!r} is unknown; allowed: {', '.join(OPERATIONS)}")
         if self.repeat is not None and self.min_seconds is not None:
             raise InputError("--repeat and --min-time both say how many samples; give one of them")
+        if self.chosen_seconds > MAX_MIN_SECONDS:
+            raise InputError(
+                f"--min-time {self.chosen_seconds:,.0f} s is more than the {MAX_MIN_SECONDS:,.0f} s that a "
+                "series may take"
+            )
         if self.is_warm and SAVE in (self.operations or ()):
             raise InputError(
                 "--warm has everything in the store already, and a put of an existing key writes nothing; "

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
-from itertools import product
+from dataclasses import dataclass, field, replace
 
 from hicache_bench.config.schema import ModelPreset
-from hicache_bench.cost.prefetch import PREFETCH_PROFILES, PrefetchPolicy, PrefetchProfile
+from hicache_bench.cost.prefetch import PrefetchOptions
 from hicache_bench.errors import InputError
 from hicache_bench.planning.policy import SavePolicy, TransferPolicy
 from hicache_bench.workflows.simulate.recorded import RecordedRun
+from hicache_bench.workflows.sweep import combinations
 from hicache_bench.workflows.variant import VariantOptions
-
-MAX_POINTS = 10_000
-"""More is a slip: each is a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,21 +59,14 @@ class Axes:
 
     def points(self) -> Iterator[Point]:
         """Every combination, each once; a value that is listed twice is taken once."""
-        names = [axis.name for axis in fields(self)]
-        for values in product(*(dict.fromkeys(getattr(self, name)) for name in names)):
-            yield Point(**dict(zip(names, values, strict=True)))
-
-    def __len__(self) -> int:
-        number = 1
-        for axis in fields(self):
-            number *= len(dict.fromkeys(getattr(self, axis.name)))
-        return number
+        for values in combinations(self):
+            yield Point(**values)
 
     def check(self) -> None:
         """Refuse values that no request can have.
 
         Raises:
-            InputError: such a value, or more points than anybody reads.
+            InputError: such a value.
         """
         for option, values, least in (
             ("--suffix", self.suffix_tokens, 1),
@@ -94,32 +84,21 @@ class Axes:
                     f"{point.prefix_tokens:,}; nothing would be left to read"
                 )
 
-    def check_number(self) -> None:
-        """Refuse a sweep that is too large.
-
-        Raises:
-            InputError: more than :data:`MAX_POINTS` points.
-        """
-        if len(self) > MAX_POINTS:
-            raise InputError(
-                f"these lists make {len(self):,} points, and each is a file; allowed: at most {MAX_POINTS:,}"
-            )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulateOptions:
     """What ``simulate`` was asked for.
 
     ``source`` is the preset, or the record of a run whose volumes are taken. ``variant`` changes a preset;
-    what a sweep varies of it is in ``axes``.
+    what a sweep
+    varies of it, and the queue before a prefetch, are in ``axes``.
     """
 
     source: ModelPreset | RecordedRun
     axes: Axes
     variant: VariantOptions = field(default_factory=VariantOptions)
     policies: tuple[TransferPolicy, ...] = tuple(TransferPolicy)
-    prefetch_policy: PrefetchPolicy = PrefetchPolicy.TIMEOUT
-    prefetch_profile: PrefetchProfile = PREFETCH_PROFILES["sglang-0.5.23"]
+    prefetch: PrefetchOptions = field(default_factory=PrefetchOptions)
     with_break_even: bool = False
     command: tuple[str, ...] = ()
 

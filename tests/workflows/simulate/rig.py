@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hicache_bench.config.load import load_model
+from hicache_bench.cost.prefetch import PrefetchOptions
 from hicache_bench.planning.policy import SavePolicy
 from hicache_bench.records.simulation import PolicyTime, SimulationRecord
 from hicache_bench.workflows.simulate.points import Axes, SimulateOptions
@@ -12,11 +13,18 @@ from hicache_bench.workflows.simulate.recorded import RecordedRun
 from hicache_bench.workflows.simulate.simulate import simulate
 from tests.workflows.runs import quiet
 
-OPTIONS = {"variant", "policies", "prefetch_policy", "prefetch_profile", "with_break_even", "command"}
+OPTIONS = {"variant", "policies", "with_break_even", "command"}
 
 
 def simulated(source: str | RecordedRun, **given: Any) -> list[SimulationRecord]:
     """Every point; a value that is no tuple is an axis of one."""
+    prefetch = PrefetchOptions(
+        **{
+            name: given.pop(f"prefetch_{name}")
+            for name in ("policy", "profile")
+            if f"prefetch_{name}" in given
+        }
+    )
     options = {name: given.pop(name) for name in OPTIONS & set(given)}
     if isinstance(given.get("save_policy"), str):
         given["save_policy"] = SavePolicy.parse(given["save_policy"])
@@ -28,6 +36,7 @@ def simulated(source: str | RecordedRun, **given: Any) -> list[SimulationRecord]
                 axes=Axes(
                     **{name: value if isinstance(value, tuple) else (value,) for name, value in axes.items()}
                 ),
+                prefetch=prefetch,
                 **options,
             ),
             quiet,

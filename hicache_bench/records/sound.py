@@ -1,0 +1,143 @@
+"""Whether a record agrees with itself.
+
+Every field may have its right type, and the record still say what no command could have written: a ledger
+that does not balance, a sum that is none, ``ok`` over a failed check. A gate that compared such figures would
+call the bytes that are missing from a sum an improvement.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from hicache_bench.errors import InputError
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+"""Preset names, as preset files may have them: they become file names, and lines of a terminal."""
+
+_STATUSES = ("ok", "failed")
+_UNITS = {"pages": "pages", "objects": "objects", "num_bytes": "bytes"}
+
+
+def check_sound(data: Mapping[str, Any]) -> None:
+    """Look at the plain data of a record whose every field has its type.
+
+    The figures of a record with failed checks may contradict each other: that is what its checks say. A
+    number that is none contradicts nothing: it is judged where it stands.
+
+    Raises:
+        InputError: it contradicts itself; the message names the place.
+    """
+    fault = next(_faults(data), None)
+    if fault is not None:
+        raise InputError(f"it contradicts itself: {fault}; write it again with the command that makes it")
+
+
+def _faults(data: Mapping[str, Any]) -> Iterator[str]:
+    for name in _preset_names(data):
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            yield f"{name!r} is no name of a preset"
+    yield from _verdict(data)
+    yield from _samples(data)
+    if data["kind"] == "run":
+        yield from _lengths(data["results"])
+        if data["status"] == "ok":
+            for result in data["results"]:
+                yield from _sums(result)
+
+
+def _preset_names(data: Mapping[str, Any]) -> Iterable[object]:
+    return (data["preset"].get("name"),) if "preset" in data else tuple(data.get("presets", ()))
+
+
+def _verdict(data: Mapping[str, Any]) -> Iterator[str]:
+    status = data["status"]
+    if status not in _STATUSES:
+        yield f"its status is {status!r}, and not {' or '.join(_STATUSES)}"
+    failed = next((check["name"] for check in _checks(data) if not check["passed"]), None)
+    if status == "ok" and failed is not None:
+        yield f"its status is ok, and the check {failed!r} failed"
+
+
+def _checks(data: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    holders = (data, *data.get("results", ()), *data.get("proofs", ()))
+    for holder in holders:
+        yield from holder.get("checks", ())
+
+
+def _samples(data: Mapping[str, Any]) -> Iterator[str]:
+    """Times that no clock shows."""
+    ranks = (rank for result in data.get("results", ()) for rank in result.get("ranks", ()))
+    holders = (*data.get("series", ()), *(policy for rank in ranks for policy in rank["policies"]))
+    for holder in holders:
+        for name in ("seconds", "store_seconds"):
+            if min(holder[name], default=0) < 0:
+                yield f"{name} below zero"
+
+
+def _lengths(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Something must be there to compare, and each entry once: a second one would pass for an addition."""
+    yield from _named_once("results", [result["tokens"] for result in results])
+    for result in results:
+        place = f"{result['tokens']} tokens"
+        yield from _named_once(f"ranks at {place}", [rank["rank"] for rank in result["ranks"]])
+        names = [policy["policy"] for policy in result["policies"]]
+        yield from _named_once(f"policies at {place}", names)
+        for rank in result["ranks"]:
+            place = f"{result['tokens']} tokens, {rank['rank']}"
+            found = [policy["policy"] for policy in rank["policies"]]
+            if found != names:
+                yield f"at {place} the policies are {found}, and those of all ranks {names}"
+            for policy in rank["policies"]:
+                pools = [account["pool"] for account in policy["pools"]]
+                yield from _named_once(f"pools at {place}, {policy['policy']}", pools)
+
+
+def _named_once(what: str, names: Sequence[object]) -> Iterator[str]:
+    if not names:
+        yield f"there are no {what}"
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        yield f"{twice} is twice among the {what}"
+
+
+def _sums(result: Mapping[str, Any]) -> Iterator[str]:
+    for index, total in enumerate(result["policies"]):
+        place = f"{result['tokens']} tokens, {total['policy']}"
+        parts = [rank["policies"][index] for rank in result["ranks"]]
+        yield from _differing(place, "read by all ranks", total["read"], [part["read"] for part in parts])
+        for rank, part in zip(result["ranks"], parts, strict=True):
+            yield from _accounts(f"{place}, {rank['rank']}", part)
+
+
+def _accounts(place: str, policy: Mapping[str, Any]) -> Iterator[str]:
+    accounts = policy["pools"]
+    yield from _differing(
+        place, "read of all pools", policy["read"], [account["read"] for account in accounts]
+    )
+    if policy["used_tokens"] > policy["hit_tokens"]:
+        yield f"{place}: {policy['used_tokens']} tokens are used, and {policy['hit_tokens']} were hit"
+    for account in accounts:
+        where = f"{place}, {account['pool']}"
+        parts = [account["read"], *account["skipped"].values(), account["missed"], account["failed"]]
+        yield from _differing(where, "total", account["total"], parts)
+        for unit, word in _UNITS.items():
+            if account["wasted"][unit] > account["read"][unit]:
+                yield f"{where}: more {word} are wasted than read"
+
+
+def _differing(
+    place: str, what: str, total: Mapping[str, float], parts: Sequence[Mapping[str, float]]
+) -> Iterator[str]:
+    """Amounts that are not the sum of their parts, or below zero."""
+    for unit, word in _UNITS.items():
+        amounts = [total[unit], *(part[unit] for part in parts)]
+        if not all(map(math.isfinite, amounts)):
+            continue
+        whole, *pieces = amounts
+        if min(amounts) < 0:
+            yield f"{place}: {word} below zero"
+        elif whole != sum(pieces):
+            yield f"{place}: {what} is {whole:,} {word}, and its parts add up to {sum(pieces):,}"

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hicache_bench.errors import InputError
+from hicache_bench.records.io import read_record
+from hicache_bench.records.kinds import KINDS
+from hicache_bench.records.sound import check_sound
+from tests.records.changes import Data, account_of, changed, reads_the_window, renamed
+from tests.records.golden import golden_record
+from tests.workflows.runs import PRESETS, cached_run
+
+Change = Callable[[Data], None]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kept_record_agrees_with_itself(kind: str) -> None:
+    check_sound(golden_record(kind))
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_run_agrees_with_itself(preset: str) -> None:
+    check_sound(json.loads(json.dumps(cached_run(preset, 1024).to_dict())))
+
+
+def test_a_change_that_keeps_the_sums_is_a_figure_like_any_other() -> None:
+    check_sound(changed(golden_record("run"), reads_the_window))
+
+
+def total(record: Data) -> Any:
+    return record["results"][0]["policies"][1]
+
+
+def policy(record: Data) -> Any:
+    return record["results"][0]["ranks"][0]["policies"][1]
+
+
+def less_read_in_all(record: Data) -> None:
+    total(record)["read"]["num_bytes"] = 0
+
+
+def less_read_by_a_rank(record: Data) -> None:
+    policy(record)["read"]["objects"] -= 1
+
+
+def less_read_of_a_pool(record: Data) -> None:
+    account_of(record, "selective", "swa")["read"]["num_bytes"] -= 1
+
+
+def not_skipped_any_more(record: Data) -> None:
+    account_of(record, "selective", "swa")["skipped"].clear()
+
+
+def below_zero(record: Data) -> None:
+    account = account_of(record, "selective", "swa")
+    account["missed"]["pages"] = -1
+    account["total"]["pages"] -= 1
+
+
+def wasted_beyond_what_was_read(record: Data) -> None:
+    account_of(record, "selective", "swa")["wasted"]["pages"] = 1 << 20
+
+
+def used_beyond_the_hit(record: Data) -> None:
+    policy(record)["used_tokens"] += 64
+
+
+def nothing_done(record: Data) -> None:
+    record["results"] = []
+
+
+def no_rank(record: Data) -> None:
+    record["results"][0]["ranks"] = []
+
+
+def no_policy(record: Data) -> None:
+    record["results"][0]["policies"] = []
+
+
+def a_policy_of_one_rank_gone(record: Data) -> None:
+    del record["results"][0]["ranks"][0]["policies"][0]
+
+
+def a_length_twice(record: Data) -> None:
+    """The gate would take the second one for a length that the baseline lacks."""
+    record["results"].append(record["results"][0])
+
+
+def a_pool_twice(record: Data) -> None:
+    policy(record)["pools"].append(policy(record)["pools"][0])
+
+
+def a_failure_called_ok(record: Data) -> None:
+    record["results"][0]["checks"][0]["passed"] = False
+
+
+def another_status(record: Data) -> None:
+    record["status"] = "fine"
+
+
+def no_name(record: Data) -> None:
+    record["preset"] = {}
+
+
+def time_before_it_began(record: Data) -> None:
+    policy(record)["seconds"] = [-1.0] * 6
+
+
+FAULTS: list[tuple[Change, str]] = [
+    (less_read_in_all, "read by all ranks is 0 bytes, and its parts add up to"),
+    (less_read_by_a_rank, "read by all ranks is .* objects"),
+    (less_read_of_a_pool, "read of all pools is .* bytes"),
+    (not_skipped_any_more, "swa: total is 128 pages, and its parts add up to 8"),
+    (below_zero, "swa: pages below zero"),
+    (wasted_beyond_what_was_read, "swa: more pages are wasted than read"),
+    (used_beyond_the_hit, r"8256 tokens are used, and 8192 were hit"),
+    (nothing_done, "there are no results"),
+    (no_rank, "there are no ranks at 8192 tokens"),
+    (no_policy, "there are no policies at 8192 tokens"),
+    (a_policy_of_one_rank_gone, "the policies are"),
+    (a_length_twice, "8192 is twice among the results"),
+    (a_pool_twice, "is twice among the pools"),
+    (a_failure_called_ok, "its status is ok, and the check .* failed"),
+    (another_status, "its status is 'fine'"),
+    (no_name, "None is no name of a preset"),
+    (time_before_it_began, "seconds below zero"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), FAULTS, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_contradiction_is_named(change: Change, words: str, tmp_path: Path) -> None:
+    record = changed(golden_record("run"), change)
+    with pytest.raises(InputError, match=f"it contradicts itself: .*{words}"):
+        check_sound(record)
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps(record))
+    with pytest.raises(
+        InputError, match=rf"cannot use record .*record\.json': it contradicts itself.*{words}"
+    ):
+        read_record(path)
+
+
+@pytest.mark.parametrize(
+    "name", ["../../x", "/etc/x", "a b", "a\x1b[31m", "a\n::error::x", "", "\ud800", "x" * 65]
+)
+def test_a_name_that_could_be_something_else_is_refused(name: str) -> None:
+    """It becomes the file name of a baseline, and a line of a terminal and of a job's log."""
+    with pytest.raises(InputError, match="is no name of a preset"):
+        check_sound(changed(golden_record("run"), renamed(name)))
+    with pytest.raises(InputError, match="is no name of a preset"):
+        check_sound({**golden_record("roundtrip"), "presets": {name: "0" * 64}})
+
+
+@pytest.mark.parametrize("kind", ["bench", "roundtrip"])
+def test_a_failure_is_found_wherever_a_kind_keeps_its_checks(kind: str) -> None:
+    record = golden_record(kind)
+    holder = record if kind == "bench" else record["proofs"][0]
+    holder["checks"][0]["passed"] = False
+    with pytest.raises(InputError, match="its status is ok, and the check"):
+        check_sound(record)
+    check_sound({**record, "status": "failed"})
+
+
+def test_samples_of_a_bench_are_looked_at() -> None:
+    record = golden_record("bench")
+    record["series"][0]["store_seconds"] = [-0.5]
+    with pytest.raises(InputError, match="store_seconds below zero"):
+        check_sound(record)
+
+
+def test_a_record_with_failed_checks_may_contradict_itself() -> None:
+    """That is what its checks say, and it must be possible to look at it."""
+    check_sound({**changed(golden_record("run"), not_skipped_any_more), "status": "failed"})
+
+
+def test_a_number_that_is_none_is_left_to_the_gate() -> None:
+    record = golden_record("run")
+    account_of(record, "selective", "swa")["read"]["num_bytes"] = math.nan
+    check_sound(record)
