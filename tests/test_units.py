@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,3 +134,10 @@ def test_duration(text: str, expected: float) -> None:
 def test_not_a_duration(text: str) -> None:
     with pytest.raises(UnitError, match=r"1\.5m"):
         parse_seconds(text)
+
+
+@pytest.mark.parametrize("parse", [parse_size, parse_tokens, parse_seconds])
+def test_thousands_of_digits_are_refused_as_any_other_text(parse: Callable[[str], object]) -> None:
+    for text in ("1" * 5000, f"1.{'1' * 5000}", f"0.{'0' * 5000}1"):
+        with pytest.raises(UnitError, match="is not a"):
+            parse(text)

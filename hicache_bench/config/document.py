@@ -7,7 +7,6 @@ ten.
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -30,6 +29,8 @@ _PREFIXED_INT = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _MAX_NUMBER_LENGTH = 18
+_MAX_NUMBER = 1e100
+"""No figure comes near; what is computed from two below it can still be read back from a record."""
 
 _DROPPED: Final = object()
 """Stands for a key that was refused; the value that follows it is read and dropped."""
@@ -235,9 +236,10 @@ class _Reader:
             return 0
         if _FLOAT.fullmatch(text):
             number = float(text)
-            if math.isfinite(number):
+            if abs(number) < _MAX_NUMBER:
                 return number
-            self.document.replace(path, f"given {shorten(text)}; allowed: numbers below 1.8e308", mark)
+            allowed = f"numbers below {_MAX_NUMBER:g}"
+            self.document.replace(path, f"given {shorten(text)}; allowed: {allowed}", mark)
             return 0
         return text
 

@@ -20,7 +20,8 @@ def merged(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One record of several, oldest first; the newest gives what there can be only one of.
 
     Raises:
-        InputError: none given, of another kind, or they differ in a setting, a machine or a figure.
+        InputError: none given, of another kind, one that is there twice, or they differ in a setting, a
+            machine or a figure.
     """
     if not records:
         raise InputError("nothing to merge; give run records")
@@ -73,6 +74,12 @@ def _check_figures(before: Mapping[Key, Value], after: Mapping[Key, Value]) -> N
         )
 
 
+def _share_samples(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether all samples of one are samples of the other: no two runs agree to the last digit."""
+    before, after = set(old["seconds"]), set(new["seconds"])
+    return bool(before and after) and (before <= after or after <= before)
+
+
 def _joined(known: dict[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
     """One length of two runs."""
     for name in ("evidence", "store", "store_settings"):
@@ -83,6 +90,11 @@ def _joined(known: dict[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
             )
     ranks = []
     for before, after in zip(known["ranks"], result["ranks"], strict=True):
+        if any(map(_share_samples, before["policies"], after["policies"])):
+            raise InputError(
+                f"at {result['tokens']} tokens the same samples are there twice, and would look like more "
+                "than were taken; give each run once"
+            )
         policies = [
             {**new, **{name: [*old[name], *new[name]] for name in _SAMPLES}}
             for old, new in zip(before["policies"], after["policies"], strict=True)

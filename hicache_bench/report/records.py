@@ -46,8 +46,8 @@ def render_record(record: Any) -> RenderableType:
         return render(record)
     except (ArithmeticError, LookupError, StopIteration, TypeError, ValueError) as error:
         raise InputError(
-            f"this {record.kind} record fits no table ({type(error).__name__}: {error}): it was changed after "
-            "it was written; make it again"
+            f"this {record.kind} record fits no table ({type(error).__name__}: {error}): it was changed "
+            "after it was written; make it again"
         ) from error
 
 

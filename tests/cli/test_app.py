@@ -68,3 +68,12 @@ atexit.register(lambda: print(*sorted(set(sys.modules) & set({HEAVY!r})), file=s
 def test_errors_of_a_real_process_are_one_line() -> None:
     run_apart("run", "--preset", "deepseek", "--tokens", "eight").assert_refused(2, "'eight'", "8k")
     run_apart("run", "--presett", "deepseek").assert_refused(2, "--presett")
+
+
+def test_memory_that_runs_out_is_told_in_one_line(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("hicache_bench.workflows.run.run", full)
+    answer = command("run", "--preset", "kitchen-sink", "--store", "count")
+    answer.assert_refused(2, "more memory than there is; use fewer tokens")

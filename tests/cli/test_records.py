@@ -21,7 +21,7 @@ def halves(tmp_path: Path) -> list[Path]:
     paths = []
     for day in (1, 2):
         record = golden_record("run")
-        with_times(record, 1, samples=3)
+        with_times(record, day, samples=3)
         record["created_utc"] = f"2026-01-0{day}T00:00:00.000000Z"
         paths.append(tmp_path / f"{day}.json")
         paths[-1].write_text(json.dumps(record))

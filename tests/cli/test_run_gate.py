@@ -181,3 +181,16 @@ def test_bad_input_is_found_before_any_work(
     answer = counted(*preset, *(files.get(word, word) for word in arguments))
     answer.assert_refused(2, *parts)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_record_among_its_own_baselines_is_refused_before_any_work(
+    counted: Callable[..., Answer], baselines: Path
+) -> None:
+    before = sorted(baselines.iterdir())
+    for out in (baselines, baselines / "new.json"):
+        answer = counted("--preset", "kitchen-sink", "--gate", baselines, "--out", out)
+        answer.assert_refused(2, "among its own baselines", "give another --out")
+    one = baselines / "kitchen-sink.json"
+    answer = counted("--preset", "kitchen-sink", "--gate", one, "--out", one, "--force")
+    answer.assert_refused(2, "among its own baselines")
+    assert before == sorted(baselines.iterdir())

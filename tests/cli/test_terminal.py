@@ -132,21 +132,33 @@ def test_a_text_in_a_preset_has_none(command: Command, tmp_path: Path, field: st
     assert not CONTROLS & set(answer.err)
 
 
-def test_a_terminal_gets_colours_and_still_no_foreign_sequence(tmp_path: Path) -> None:
-    odd = tmp_path / "a\x1b]0;b\x07.yaml"
-    odd.write_text(Path(GOOD).read_text())
+def on_a_terminal(*arguments: str, columns: int, **environment: str) -> bytes:
+    """What a terminal of so many columns is sent."""
     reader, writer = os.openpty()
     with os.fdopen(reader, "rb", buffering=0) as screen:
         done = subprocess.run(
-            [sys.executable, "-c", ENTRY, "presets", "check", str(odd)],
+            [sys.executable, "-c", ENTRY, *arguments],
             stdout=writer,
             stderr=subprocess.PIPE,
             check=False,
-            env={**os.environ, "TERM": "xterm", "COLUMNS": "200"},
+            env={**os.environ, "TERM": "xterm", "COLUMNS": str(columns), **environment},
         )
         os.close(writer)
-        shown = screen.read(1 << 16)
-    assert 0 == done.returncode
+        assert 0 == done.returncode
+        return screen.read(1 << 16)
+
+
+def test_a_narrow_terminal_gets_whole_words() -> None:
+    """It wraps lines itself; a table in 30 columns would have names of one letter a line."""
+    narrow = on_a_terminal("presets", "list", columns=30, NO_COLOR="1").decode()
+    assert "deepseek-v4-flash" in narrow
+    assert narrow == on_a_terminal("presets", "list", columns=80, NO_COLOR="1").decode()
+
+
+def test_a_terminal_gets_colours_and_still_no_foreign_sequence(tmp_path: Path) -> None:
+    odd = tmp_path / "a\x1b]0;b\x07.yaml"
+    odd.write_text(Path(GOOD).read_text())
+    shown = on_a_terminal("presets", "check", str(odd), columns=200)
     assert b"\x1b[1m" in shown
     assert b"\x1b]" not in shown
     assert b"a\\x1b]0;b" in shown

@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hicache_bench.errors import InputError
-from hicache_bench.planning.policy import SavePolicy, StateSave, TransferPolicy, first_needed, first_needed_at
+from hicache_bench.planning.policy import (
+    MAX_UNITS,
+    SavePolicy,
+    StateSave,
+    TransferPolicy,
+    first_needed,
+    first_needed_at,
+)
 from hicache_bench.pools.names import AttentionType
 from tests.pool_builders import pool, window_pool
 
@@ -144,8 +151,17 @@ def test_a_save_policy_reads_back_what_it_prints(states: StateSave, interval: in
     "text",
     ["", "all", "state", "state=", "state=every", "state=every:", "state=every:0", "state=every:x",
      "state=sometimes", "window=trailing", "window=trailing:2", "window=trailing:+", "window=trailing:+-1",
+     "window=trailing:+٣", "window=trailing:+" + "9" * 5000,
      "window=last", "pages=all", "state=all,state=last", "state=all,pages=1"],
 )  # fmt: skip
 def test_other_save_policies_are_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"save.policy"):
         SavePolicy.parse(text)
+
+
+def test_more_units_than_memory_could_ever_hold_are_refused() -> None:
+    full = pool("kv", AttentionType.FULL)
+    assert MAX_UNITS == SavePolicy().saved_units(full, MAX_UNITS).sum()
+    for units in (MAX_UNITS + 1, 10**18):
+        with pytest.raises(InputError, match=rf"{units:,} pages of pool .* use fewer tokens or larger pages"):
+            SavePolicy().saved_units(full, units)

@@ -13,7 +13,14 @@ from typing import Any
 import pytest
 
 from hicache_bench.errors import InputError, OutputError
-from hicache_bench.records.io import check_writable, load_record, read_record, record_name, write_record
+from hicache_bench.records.io import (
+    check_writable,
+    load_record,
+    read_record,
+    record_files,
+    record_name,
+    write_record,
+)
 from hicache_bench.records.proof import RoundtripRecord
 from hicache_bench.records.schema import SCHEMA_VERSION, RunRecord
 from tests.workflows.runs import cached_run
@@ -256,3 +263,10 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         read_record(tmp_path / "gone.json")
     with pytest.raises(InputError, match="cannot read record"):
         read_record(tmp_path)
+
+
+def test_a_pipe_is_no_record_and_is_not_waited_for(record: RunRecord, tmp_path: Path) -> None:
+    path = write_record(record, tmp_path)
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "gone.json").symlink_to(tmp_path / "nowhere")
+    assert [path, tmp_path / "gone.json"] == record_files(tmp_path)

@@ -17,7 +17,7 @@ from tests.records.golden import golden_record
 
 def part(*changes, samples: int = 3, day: int = 1) -> Data:
     record = changed(golden_record("run"), *changes)
-    with_times(record, 1, samples=samples)
+    with_times(record, 1 + day / 1000, samples=samples)
     record["created_utc"] = f"2026-01-0{day}T00:00:00.000000Z"
     return record
 
@@ -31,12 +31,12 @@ def test_samples_of_several_runs_stand_together() -> None:
     assert [7, 7, 7] == samples_of(whole)
     decode(KINDS["run"].record, whole)
     policy = whole["results"][0]["ranks"][0]["policies"][0]
-    assert [*part(samples=3)["results"][0]["ranks"][0]["policies"][0]["seconds"]] == policy["seconds"][:3]
+    assert part(samples=3)["results"][0]["ranks"][0]["policies"][0]["seconds"] == policy["seconds"][:3]
     assert "2026-01-02T00:00:00.000000Z" == whole["created_utc"]
 
 
 def test_merged_samples_are_enough_to_judge_time() -> None:
-    slower = [part(lambda record: with_times(record, 2, samples=3)) for _ in range(2)]
+    slower = [part(lambda record: with_times(record, 2, samples=3), day=day) for day in (1, 2)]
     fast = [part(), part(day=2)]
     assert Outcome.INCONCLUSIVE is compare(fast[0], slower[0], DEFAULT_THRESHOLDS).outcome
     assert Outcome.REGRESSED is compare(merged(fast), merged(slower), DEFAULT_THRESHOLDS).outcome
@@ -92,6 +92,20 @@ def test_only_runs_are_merged() -> None:
         merged([part(), golden_record("bench")])
     with pytest.raises(InputError, match="nothing to merge"):
         merged([])
+
+
+def test_the_same_samples_do_not_become_more() -> None:
+    """Three samples, twice, would be enough to call a time significant that was measured three times."""
+    once = part()
+    both = merged([once, part(day=2)])
+    for again in (once, {**once, "created_utc": "2026-01-09T00:00:00.000000Z"}):
+        for parts in ([once, again], [both, again], [again, both]):
+            with pytest.raises(
+                InputError, match=r"at 8192 tokens the same samples are there twice.*each run once"
+            ):
+                merged(parts)
+    counts = [part(samples=0), part(samples=0)]
+    assert [0, 0, 0] == samples_of(merged(counts))
 
 
 def test_what_is_merged_is_left_alone() -> None:

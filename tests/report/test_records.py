@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ from hicache_bench.errors import InputError
 from hicache_bench.records.io import load_record
 from hicache_bench.records.kinds import KINDS
 from hicache_bench.report.records import listed_in, render_listed, render_record
-from tests.records.golden import FOLDER, golden_path
+from tests.records.golden import FOLDER, golden_path, golden_record
 from tests.report.outputs import plain
 
 
@@ -46,4 +48,20 @@ def test_every_kept_record_is_listed() -> None:
 
 def test_a_directory_without_a_record(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no record; hicache-bench run writes some"):
+        listed_in(tmp_path)
+
+
+def test_what_fits_no_table_is_refused(tmp_path: Path) -> None:
+    """Every field has its type, and the figures are still none that a bench writes."""
+    record = golden_record("bench")
+    record["series"][0]["summary"]["median"] = 0.0
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps(record))
+    with pytest.raises(InputError, match=r"this bench record fits no table \(ZeroDivisionError"):
+        render_record(load_record(path))
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(InputError, match="holds no record"):
         listed_in(tmp_path)

@@ -8,12 +8,14 @@ import pytest
 
 from hicache_bench.errors import InputError
 from hicache_bench.records.gate import GateReport
+from hicache_bench.records.io import write_record
 from hicache_bench.records.judge import Outcome
 from hicache_bench.records.schema import RunRecord
 from hicache_bench.records.thresholds import DEFAULT_THRESHOLDS
 from hicache_bench.workflows.gate import (
     GateOptions,
     baselines_of,
+    check_outside,
     gate_files,
     gate_records,
     self_test_files,
@@ -123,3 +125,41 @@ def test_the_self_test_of_a_file(tmp_path: Path) -> None:
     assert tested.to_dict()["tests"]["simulate.v1.json"]["perturbations"] > 500
     with pytest.raises(InputError, match="no baseline at"):
         self_test_files(tmp_path / "gone", DEFAULT_THRESHOLDS, quiet)
+
+
+def test_nothing_is_compared_with_itself(same: Path, tmp_path: Path) -> None:
+    """It would pass, whatever is in it."""
+    link, hard = tmp_path / "link.json", tmp_path / "hard.json"
+    link.symlink_to(same)
+    hard.hardlink_to(same)
+    for baseline, new in [(same, same), (same, link), (hard, same), (same.parent, same), (same, same.parent)]:
+        with pytest.raises(InputError, match="is baseline and new record at once"):
+            gate_files(options(baseline), new)
+
+
+def test_baselines_are_those_from_before_the_work(tmp_path: Path) -> None:
+    """A record that is written among them must not become its own baseline."""
+    record = cached_run("kitchen-sink", 1024)
+    asked = options(tmp_path)
+    gated(options(tmp_path, accepts=True), record)
+    spoiled = json.loads((tmp_path / "kitchen-sink.json").read_text())
+    spoiled["results"][0]["ranks"][0]["lookup_keys"] -= 1
+    (tmp_path / "kitchen-sink.json").write_text(json.dumps(spoiled))
+    before = baselines_of(asked)
+    write_record(record, tmp_path)
+    assert 1 == gate_records(asked, before, [record], complete=True).exit_code
+
+
+@pytest.mark.parametrize("out", ["base", "base/new.json", "base.json", "other/../base", "link"])
+def test_records_are_not_written_among_the_baselines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
+) -> None:
+    """The newest record of the same settings counts: the next gate would compare with it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "base").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "base")
+    baseline = Path("base.json" if out == "base.json" else "base")
+    with pytest.raises(InputError, match="among its own baselines"):
+        check_outside(baseline, Path(out))
+    for elsewhere in ("runs", "runs/new.json", "base/deeper", "new.json"):
+        check_outside(baseline, Path(elsewhere))

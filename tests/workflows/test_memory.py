@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hicache_bench.units import GIB, MIB
-from hicache_bench.workflows.memory import available_memory_bytes
+from hicache_bench.workflows.memory import available_memory_bytes, usable_memory_bytes
 
 MACHINE_BYTES = 64 * GIB
 
@@ -113,6 +113,10 @@ def test_this_machine() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_AS holds only on Linux")
+def test_a_run_leaves_some_of_it_to_the_machine() -> None:
+    assert 0 < usable_memory_bytes() < 0.9 * available_memory_bytes()
+
+
 def test_address_space_limit_counts() -> None:
     script = "from hicache_bench.workflows import memory; print(memory.available_memory_bytes())"
     limit = 512 * MIB

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from hicache_bench.config.load import load_model
-from hicache_bench.errors import ConfigError, InputError
+from hicache_bench.errors import ConfigError, InputError, MemoryBudgetError
 from hicache_bench.fixtures.host_pool import POISON
 from hicache_bench.models.engine_profile import pools_of
 from hicache_bench.planning.policy import SavePolicy, StateSave
 from hicache_bench.pools.registry import PoolDescriptorRegistry
+from hicache_bench.units import GIB
 from hicache_bench.workflows.prefix import FixtureBytes, PrefixLayout, build_registry, lay_out, prompt_prefix
 from tests.engine.rig import ANCHOR, KITCHEN_SINK, LATENT, RATIO, STATE, WINDOW
 
@@ -59,6 +60,18 @@ def test_a_prefix_without_a_page_is_refused(registry: PoolDescriptorRegistry) ->
     assert 1 == lay_out(registry, 4, SavePolicy()).num_slots["kv"]
     with pytest.raises(InputError, match="3 tokens is shorter than a page of 4; give --tokens 4 or more"):
         lay_out(registry, 3, SavePolicy())
+
+
+def test_a_prefix_whose_keys_alone_do_not_fit_is_refused(
+    registry: PoolDescriptorRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hicache_bench.workflows.prefix.usable_memory_bytes", lambda: GIB)
+    tokens = 1 << 19
+    assert tokens // 4 == lay_out(registry, tokens, SavePolicy()).num_slots["kv"]
+    with pytest.raises(MemoryBudgetError, match=r"objects take about .* 1\.00 GiB .*use fewer --tokens"):
+        lay_out(registry, 4 * tokens, SavePolicy())
+    with pytest.raises(MemoryBudgetError):
+        lay_out(registry, 1 << 62, SavePolicy())
 
 
 def test_a_prompt_is_the_same_each_time_and_one_token_longer(layout: PrefixLayout) -> None:

@@ -166,7 +166,7 @@ def test_memory_that_the_machine_lacks_is_refused() -> None:
 
 
 def test_a_machine_without_memory_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workflow, "available_memory_bytes", lambda: 64 * KIB)
+    monkeypatch.setattr(workflow, "usable_memory_bytes", lambda: 64 * KIB)
     assert "counted" == only_length(run_now("kitchen-sink", 512, store="local")).evidence
 
 

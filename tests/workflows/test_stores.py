@@ -58,3 +58,11 @@ def test_what_cannot_be_opened_is_refused() -> None:
         with pytest.raises(InputError, match="--segment is for --store mooncake, not 'local'"):
             refuse("local", None, 1 << 30)
     check_store("mooncake", "127.0.0.1:50051", 1 << 30)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"), [("locl", "local"), ("Mooncake", "mooncake"), ("counts", "count")]
+)
+def test_a_store_that_is_misspelt_is_told_its_neighbour(name: str, nearest: str) -> None:
+    with pytest.raises(InputError, match=rf"unknown store '{name}'; .*did you mean '{nearest}'\?"):
+        check_store(name, None, None)

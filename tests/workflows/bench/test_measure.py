@@ -88,7 +88,7 @@ def test_wrong_bytes_fail_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_too_little_memory_is_said_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "available_memory_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(measure, "usable_memory_bytes", lambda: 1 << 20)
     with pytest.raises(MemoryBudgetError, match=r"this needs .* use fewer --tokens or --clients"):
         bench(made_options(), quiet)
 

@@ -17,6 +17,8 @@ from tests.workflows.bench.jobs import made_options
         ({"store": "redis"}, "unknown store 'redis'"),
         ({"operations": ("x",)}, "operation 'x' is unknown; allowed: save, lookup, restore"),
         ({"repeat": 3, "min_seconds": 1.0}, "--repeat and --min-time both say"),
+        ({"repeat": None, "min_seconds": 3601.0}, "--min-time 3,601 s is more than the 3,600 s"),
+        ({"repeat": None, "min_seconds": 1e99}, "is more than the 3,600 s"),
         ({"is_warm": True, "operations": ("save",)}, "a put of an existing key writes nothing"),
         ({"clients": 65, "store": "mooncake"}, "--clients 65 is not 1 to 64"),
         ({"clients": 2}, "--store local lives in one process"),
