@@ -16,7 +16,7 @@ test: ## install everything, then run all tests, the real store's too; ARGS="-k 
 	@$(SETUP) mooncake test
 	@sh scripts/install_mooncake_libraries.sh
 	@sh scripts/install_prometheus.sh
-	@$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -n auto --maxprocesses 4 $(ARGS)
 
 lint: ## linters, types and import contracts
 	@$(SETUP) dev mooncake

@@ -12,14 +12,6 @@ from hicache_bench.store.master import ManagedMaster
 from hicache_bench.store.mooncake import MooncakeStoreBackend
 
 
-@pytest.hookimpl(tryfirst=True)  # before the groups are read
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of the real store run one after the other: they measure time, and look for what others left."""
-    for item in items:
-        if item.get_closest_marker("mooncake") is not None:
-            item.add_marker(pytest.mark.xdist_group("mooncake"))
-
-
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what needs the store where it cannot be used; in CI, fail: a suite that skips proves nothing."""
     if item.get_closest_marker("mooncake") is None:

@@ -183,7 +183,6 @@ class TestFaults:
         assert {"objects whose lease ended too early": "0"} == failed(proof)
 
 
-@pytest.mark.xdist_group("mooncake")  # shared memory is looked at: others must not write there meanwhile
 class TestParent:
     def test_a_good_child_passes(self) -> None:
         proof = try_source(

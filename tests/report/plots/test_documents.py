@@ -21,7 +21,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 DREW = re.compile(rf"{MARK} ([0-9a-f]{{16}}), drawn with (matplotlib \S+ on \S+ \S+)<")
 HERE = f"matplotlib {mpl.__version__} on {platform.system()} {platform.machine()}"
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("documents")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -87,7 +87,11 @@ def edited(path: Path, **changes: Any) -> Path:
 def test_bytes_that_the_plan_does_not_have_are_refused(tmp_path: Path) -> None:
     path = recorded(tmp_path, "llama-3.1-8b", 1024)
     data = json.loads(path.read_text())
-    data["results"][0]["ranks"][0]["policies"][2]["read"]["num_bytes"] += 1
+    (result,) = data["results"]
+    selective = result["ranks"][0]["policies"][2]
+    account = selective["pools"][0]
+    for amount in (account["total"], account["read"], selective["read"], result["policies"][2]["read"]):
+        amount["num_bytes"] += 1
     run = read_run(edited(path, results=data["results"]))
     with pytest.raises(InputError, match=r"selective read .* B in .* run it again"):
         one(run, prefix_tokens=1024)
@@ -98,7 +102,8 @@ def test_bytes_that_the_plan_does_not_have_are_refused(tmp_path: Path) -> None:
     [
         ({"preset_digest": "0" * 64}, "does not have the digest that it names"),
         ({"status": "failed"}, "whose checks failed"),
-        ({"preset": {}}, "not a whole record"),
+        ({"preset": {}}, "None is no name of a preset"),
+        ({"preset": {"name": "llama-3.1-8b"}}, "not a whole record"),
         ({"deployment": {}}, "not a whole record"),
         ({"save_policy": "none"}, "is not a save policy"),
     ],
