@@ -28,7 +28,7 @@ SHORTER = {
     "--min-time 1s": "--repeat 2",
     "--store mooncake --clients 2": "--store mooncake --clients 2 --repeat 2 --tokens 1k",
     "bench --preset deepseek-v4-flash --store mooncake ": "bench --preset kitchen-sink --store mooncake ",
-    "--injections 10000": "--injections 50",
+    "--faults all --injections 10000": "--faults flipped-bit --injections 50",
     "--faults all --store mooncake": "--faults calls-after-close --store mooncake",
 }
 
