@@ -104,13 +104,14 @@ def progress() -> Iterator[Callable[[str], None]]:
         yield _say_nothing
         return
     from rich.console import Console
+    from rich.text import Text
 
     started = time.monotonic()
     with Console(stderr=True).status("") as status:
         status.stop()
 
         def report(step: str) -> None:
-            status.update(step)
+            status.update(Text(step))  # as it is: a bar or a name in brackets is no markup
             if time.monotonic() - started > _QUIET_SECONDS:
                 status.start()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,7 +13,7 @@ from hicache_bench.records.replay import ReplayRecord
 from hicache_bench.trace.replay import Limits
 from hicache_bench.workflows.replay import Progress, replay_trace
 from hicache_bench.workflows.replay_options import ReplayArguments, ReplayOptions, TimeModel, parse_replay
-from hicache_bench.workflows.sweep import combinations, num_combinations
+from hicache_bench.workflows.sweep import combinations, num_combinations, progress_line
 from hicache_bench.workflows.variant import Variant, VariantOptions, apply_options
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def replay_sweep(options: SweepOptions, progress: Progress) -> Iterator[ReplayRe
     """
     total = num_combinations(options.axes)
     parsed: ReplayOptions | None = None
+    started = time.monotonic()
     for number, values in enumerate(combinations(options.axes), 1):
         point = ReplayPoint(**values)
         variant, times = _served(options, point)
@@ -105,7 +107,8 @@ def replay_sweep(options: SweepOptions, progress: Progress) -> Iterator[ReplayRe
                 threshold_tokens=threshold,
             ),
         )
-        where = f"point {number:,} of {total:,}: " if total > 1 else ""
+        line = progress_line(number, total, time.monotonic() - started)
+        where = f"{line}: " if total > 1 else ""
         yield replace(replay_trace(asked, partial(_tell, progress, where)), point=number, points=total)
 
 

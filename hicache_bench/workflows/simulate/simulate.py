@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -27,7 +28,7 @@ from hicache_bench.workflows.simulate.recorded import RecordedRun
 from hicache_bench.workflows.simulate.scenes import constants_of, corners_of, dims_of, variant_on
 from hicache_bench.workflows.simulate.served import PrefixRequest, Served
 from hicache_bench.workflows.simulate.times import break_evens, policy_times, recompute_span
-from hicache_bench.workflows.sweep import num_combinations
+from hicache_bench.workflows.sweep import num_combinations, progress_line
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -44,8 +45,9 @@ def simulate(options: SimulateOptions, progress: Progress) -> Iterator[Simulatio
     total = num_combinations(axes)
     axes.check()
     simulator = _Simulator(options)
+    started = time.monotonic()
     for number, point in enumerate(axes.points(), 1):
-        progress(f"point {number:,} of {total:,} ({number / total:.0%})")
+        progress(progress_line(number, total, time.monotonic() - started))
         yield replace(simulator.run(point), point=number, points=total)
 
 
