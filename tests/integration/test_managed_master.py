@@ -139,8 +139,8 @@ def test_exit_without_closing_anything_is_clean_and_quiet() -> None:
 def test_interrupt_closes_the_client_before_the_master() -> None:
     source = """
         with ManagedMaster() as master, open_mooncake(master.address, segment_bytes=16 << 20) as store:
-            say([master.pid, master.address])
             try:
+                say([master.pid, master.address])  # inside: the interrupt may come at once
                 time.sleep(300)
             finally:
                 say([str(result) for result in store.batch_exists(["key"])])
