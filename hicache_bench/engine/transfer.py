@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -83,6 +84,15 @@ class _Request:
         return self.units[span.start // self.keys_per_unit : span.stop // self.keys_per_unit]
 
 
+class _Batch(NamedTuple):
+    """One request over all pools; in multi-buffer form as soon as one pool needs it."""
+
+    spans: list[tuple[_Request, slice]]
+    keys: list[str]
+    addresses: Buffers
+    sizes: Buffers
+
+
 _Call = Callable[[Sequence[str], Buffers, Buffers], list[KeyResult]]
 
 
@@ -108,6 +118,7 @@ class SelectiveTransferEngine:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._store = store
+        self._max_slices = store.capabilities.max_slices_per_call
         self._batch_pages = batch_pages
         self._put_retries = put_retries
         self._before_put = before_put
@@ -133,22 +144,23 @@ class SelectiveTransferEngine:
     ) -> Transfer:
         transfer = Transfer(results={item.pool.name: [] for item in work})
         requests = [_request(item) for item in work if len(item.units)]
-        for units in page_batches([request.ends for request in requests], self._batch_pages):
-            spans = [(request, _span(request, *part)) for request, part in zip(requests, units, strict=True)]
+        # All batches are made before the first one is sent: a store that moves megabytes empties the
+        # processor's caches, and what runs between two of its calls then costs several times as much.
+        for batch in [*_batches(requests, self._batch_pages)]:
             transfer.batches += 1
             if before is not None:
                 self._tell(
-                    before, transfer, {request.pool: request.units_of(span) for request, span in spans}
+                    before, transfer, {request.pool: request.units_of(span) for request, span in batch.spans}
                 )
-            results, go_on = move(transfer, *_gather(spans))
+            results, go_on = move(transfer, batch.keys, batch.addresses, batch.sizes)
             position = 0
-            for request, span in spans:
+            for request, span in batch.spans:
                 count = span.stop - span.start
                 transfer.results[request.pool] += results[position : position + count]
                 position += count
             if after is not None:
                 arrived = {}
-                for request, span in spans:
+                for request, span in batch.spans:
                     whole = arrived_units(transfer.results[request.pool][span], request.keys_per_unit)
                     arrived[request.pool] = request.units_of(span)[whole]
                 self._tell(after, transfer, arrived)
@@ -194,19 +206,24 @@ class SelectiveTransferEngine:
     def _call(
         self, call: _Call, transfer: Transfer, keys: list[str], addresses: Buffers, sizes: Buffers
     ) -> list[KeyResult]:
+        spans = _slice_spans(sizes, self._max_slices)
+        if len(spans) == 1:
+            return self._call_once(call, transfer, keys, addresses, sizes)
         results: list[KeyResult] = []
-        limit = self._store.capabilities.max_slices_per_call
-        for span in _slice_spans(sizes, limit):
-            started = self._clock()
-            answered = call(keys[span], addresses[span], sizes[span])
-            transfer.store_seconds += self._clock() - started
-            transfer.calls += 1
-            if len(answered) != span.stop - span.start:
-                raise StoreContractError(
-                    f"the store answered {len(answered)} results for {span.stop - span.start} keys"
-                )
-            results += answered
+        for span in spans:
+            results += self._call_once(call, transfer, keys[span], addresses[span], sizes[span])
         return results
+
+    def _call_once(
+        self, call: _Call, transfer: Transfer, keys: list[str], addresses: Buffers, sizes: Buffers
+    ) -> list[KeyResult]:
+        started = self._clock()
+        answered = call(keys, addresses, sizes)
+        transfer.store_seconds += self._clock() - started
+        transfer.calls += 1
+        if len(answered) != len(keys):
+            raise StoreContractError(f"the store answered {len(answered)} results for {len(keys)} keys")
+        return answered
 
 
 def unstored(results: Sequence[KeyResult]) -> list[int]:
@@ -231,22 +248,21 @@ def _request(work: PoolWork) -> _Request:
     return _Request(work.pool.name, work.keys, addresses, sizes, keys_per_unit, work.units, work.ends)
 
 
-def _span(request: _Request, start: int, stop: int) -> slice:
-    """The keys of the units ``[start, stop)``."""
-    return slice(start * request.keys_per_unit, stop * request.keys_per_unit)
-
-
-def _gather(spans: Sequence[tuple[_Request, slice]]) -> tuple[list[str], Buffers, Buffers]:
-    """One request over all pools; in multi-buffer form as soon as one pool needs it."""
-    in_pieces = any(has_pieces(request.sizes) for request, _ in spans)
-    keys: list[str] = []
-    addresses: list[int | Sequence[int]] = []
-    sizes: list[int | Sequence[int]] = []
-    for request, span in spans:
-        keys += request.keys[span]
-        addresses += as_pieces(request.addresses[span]) if in_pieces else request.addresses[span]
-        sizes += as_pieces(request.sizes[span]) if in_pieces else request.sizes[span]
-    return keys, addresses, sizes
+def _batches(requests: Sequence[_Request], batch_pages: int) -> Iterator[_Batch]:
+    """The requests, cut at the same pages."""
+    in_pieces = any(has_pieces(request.sizes) for request in requests)
+    for parts in page_batches([request.ends for request in requests], batch_pages):
+        keys: list[str] = []
+        addresses: list[int | Sequence[int]] = []
+        sizes: list[int | Sequence[int]] = []
+        spans = []
+        for request, (start, stop) in zip(requests, parts, strict=True):
+            span = slice(start * request.keys_per_unit, stop * request.keys_per_unit)
+            spans.append((request, span))
+            keys += request.keys[span]
+            addresses += as_pieces(request.addresses[span]) if in_pieces else request.addresses[span]
+            sizes += as_pieces(request.sizes[span]) if in_pieces else request.sizes[span]
+        yield _Batch(spans, keys, addresses, sizes)
 
 
 def _slice_spans(sizes: Buffers, limit: int) -> list[slice]:

@@ -131,7 +131,7 @@ def resolve(
         if pool.constrains
     }
     found = _resolution(legal_by_pool, num_pages, num_pages if matchable is None else matchable)
-    if asked is None:
+    if asked is None or all(flags.all() for flags in asked.values()):
         return found
     possible = {name: present | ~asked[name] for name, present in presence.items()}
     at_best = resolve(pools, possible, policy, num_pages, matchable=matchable, local_tokens=local_tokens)

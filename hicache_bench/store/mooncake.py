@@ -142,7 +142,8 @@ class MooncakeStoreBackend(KVStoreBackend):
         self._max_slices_per_call = max_slices_per_call
         self._registered = RegisteredMemory()
         self._stats = StoreStats()
-        self._state = threading.Condition()
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
         self._num_running_calls = 0
         self._closed = False
         self._owner_pid = os.getpid()
@@ -161,7 +162,7 @@ class MooncakeStoreBackend(KVStoreBackend):
 
     @property
     def stats(self) -> StoreStats:
-        with self._state:
+        with self._lock:
             return replace(self._stats)
 
     @property
@@ -197,7 +198,7 @@ class MooncakeStoreBackend(KVStoreBackend):
             codes = self._ask_existence(native, [keys[index] for index in valid])
             for index, code in zip(valid, codes, strict=True):
                 results[index] = _STATUS_OF_EXISTS.get(code) or error(code)
-        with self._state:
+        with self._lock:
             self._stats.exist_calls += 1
             self._stats.exist_keys += len(keys)
         return results
@@ -218,7 +219,7 @@ class MooncakeStoreBackend(KVStoreBackend):
                     first = first_of_key[batch.keys[index]]
                     if index != first:
                         results[index] = EXISTS if results[first] is OK else results[first]
-        with self._state:
+        with self._lock:
             stats, num_noops = self._stats, results.count(EXISTS)
             stats.put_calls += 1
             stats.put_keys += len(results)
@@ -245,7 +246,7 @@ class MooncakeStoreBackend(KVStoreBackend):
                     results[index] = _STATUS_OF_GET.get(answer) or error(answer)
             num_misses = results.count(MISS)
             num_failures = len(results) - num_misses - results.count(OK)
-        with self._state:
+        with self._lock:
             stats = self._stats
             stats.get_calls += 1
             stats.get_keys += len(results)
@@ -276,11 +277,11 @@ class MooncakeStoreBackend(KVStoreBackend):
         """
         if os.getpid() != self._owner_pid:
             return
-        with self._state:
+        with self._lock:
             if self._closed:
                 return
             self._closed = True
-            idle = self._state.wait_for(lambda: self._num_running_calls == 0, _LONGEST_CALL_SECONDS)
+            idle = self._idle.wait_for(lambda: self._num_running_calls == 0, _LONGEST_CALL_SECONDS)
         if not idle:
             raise StoreError("a call to Mooncake has not come back; its client cannot be closed under it")
         atexit.unregister(self.close)
@@ -297,16 +298,20 @@ class MooncakeStoreBackend(KVStoreBackend):
                 f"this Mooncake client belongs to process {self._owner_pid}; open one in this process, "
                 "and start processes with spawn instead of fork"
             )
-        with self._state:
+        with self._lock:
             if self._closed:
                 raise StoreClosedError("the Mooncake store is closed; open a new one")
             self._num_running_calls += 1
         try:
             yield self._native
         finally:
-            with self._state:
-                self._num_running_calls -= 1
-                self._state.notify_all()
+            self._end_call()
+
+    def _end_call(self) -> None:
+        with self._lock:
+            self._num_running_calls -= 1
+            if self._closed:  # only a close waits for it
+                self._idle.notify_all()
 
     def _ask_existence(self, native: NativeStore, keys: Sequence[str]) -> list[int]:
         step = self._max_slices_per_call

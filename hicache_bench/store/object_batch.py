@@ -152,7 +152,7 @@ def _holds_all(memory: RegisteredMemory, addresses: Sequence[int], sizes: Sequen
     if min(sizes) <= 0:
         return False
     found = memory.find(min(addresses))
-    if max(map(add, addresses, sizes)) <= found.end:
+    if max(addresses) + max(sizes) <= found.end or max(map(add, addresses, sizes)) <= found.end:
         return True
     for address, num_bytes in zip(addresses, sizes, strict=True):
         if not found.start <= address < found.end:
