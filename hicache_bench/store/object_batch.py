@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from operator import add
 from typing import Any
 
 import numpy as np
 
 from hicache_bench.errors import StoreContractError
 from hicache_bench.store.base import Buffers, check_lengths
-from hicache_bench.store.registration import RegisteredMemory
+from hicache_bench.store.registration import NO_RANGE, RegisteredMemory
 
 
 def is_valid_key(key: str) -> bool:
@@ -149,11 +148,11 @@ def _holds_all(memory: RegisteredMemory, addresses: Sequence[int], sizes: Sequen
 
     Asked before every native call, so the usual case (all in one range) takes a few passes in C.
     """
+    if memory.holding(addresses, sizes) is not NO_RANGE:
+        return True
     if min(sizes) <= 0:
         return False
-    found = memory.find(min(addresses))
-    if max(addresses) + max(sizes) <= found.end or max(map(add, addresses, sizes)) <= found.end:
-        return True
+    found = NO_RANGE
     for address, num_bytes in zip(addresses, sizes, strict=True):
         if not found.start <= address < found.end:
             found = memory.find(address)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from operator import add
 from typing import NamedTuple
 
 from hicache_bench.errors import StoreError
@@ -80,5 +82,14 @@ class RegisteredMemory:
         """The range that holds ``address``, or :data:`NO_RANGE`."""
         index = bisect_right(self._starts, address)
         if index and address < (found := self._ranges[index - 1]).end:
+            return found
+        return NO_RANGE
+
+    def holding(self, addresses: Sequence[int], sizes: Sequence[int]) -> RegisteredRange:
+        """The one range that holds each of these buffers, or :data:`NO_RANGE`; a few passes in C."""
+        if not addresses or min(sizes) <= 0:
+            return NO_RANGE
+        found = self.find(min(addresses))
+        if max(addresses) + max(sizes) <= found.end or max(map(add, addresses, sizes)) <= found.end:
             return found
         return NO_RANGE
