@@ -183,16 +183,7 @@ def _compressed_pools(builder: PoolBuilder, layers: Layers) -> tuple[KVPoolDescr
     pools = [builder.logical_anchor()]
     states: list[KVPoolDescriptor] = []
     for window, count in layers_of(layers, LatentWindow):
-        pools.append(
-            builder.rows(
-                PoolName.SWA.value,
-                AttentionType.SWA,
-                window,
-                count,
-                window_tokens=window.window,
-                engine_window_tokens=window.window,
-            )
-        )
+        pools.append(_latent_windowed(builder, PoolName.SWA, window, count))
     for attention, count in sorted(layers_of(layers, CompressedAttention), key=lambda layer: layer[0].ratio):
         name = f"deepseek_v4_c{attention.ratio}"
         pool = builder.rows(name, AttentionType.COMPRESSED, attention, count, ratio=attention.ratio)
@@ -239,6 +230,19 @@ def _windowed(
     name: str = PoolName.SWA.value,
 ) -> KVPoolDescriptor:
     return builder.heads(name, kind, layers, window_tokens=window, engine_window_tokens=engine_window)
+
+
+def _latent_windowed(
+    builder: PoolBuilder, name: PoolName, window: LatentWindow, num_layers: int
+) -> KVPoolDescriptor:
+    return builder.rows(
+        name.value,
+        AttentionType.SWA,
+        window,
+        num_layers,
+        window_tokens=window.window,
+        engine_window_tokens=window.window,
+    )
 
 
 def _window_of(layers: Sequence[tuple[SlidingWindow | ChunkedAttention, int]]) -> int:
@@ -290,6 +294,10 @@ def _with_states_and_index(
     return tuple(pools)
 
 
+_DRAFTED = (FullAttention, MlaAttention, SlidingWindow, LatentWindow, SparseIndex)
+"""Attentions of draft layers that have a pool of their own in SGLang 0.5.23."""
+
+
 def _draft_pools(builder: PoolBuilder) -> tuple[KVPoolDescriptor, ...]:
     """Pools of the draft (MTP) layers: they make decoding fast, and never constrain a restore."""
     spec = builder.spec
@@ -297,17 +305,27 @@ def _draft_pools(builder: PoolBuilder) -> tuple[KVPoolDescriptor, ...]:
         raise ConfigError(f"model {spec.name!r} has no draft layers; leave --draft out")
     builder = replace(builder, required_for=Requirement.SPEED)
     layers = _counted(spec, spec.draft_layers)
+    unknown = sorted({kind.attention for kind, _ in layers.values() if not isinstance(kind, _DRAFTED)})
+    if unknown:
+        raise ConfigError(
+            f"model {spec.name!r}: how draft layers of attention {', '.join(unknown)} are pooled is not "
+            "known; leave --draft out"
+        )
     dense, latent = layers_of(layers, FullAttention), layers_of(layers, MlaAttention)
     windows = layers_of(layers, SlidingWindow)
     pools = []
     if dense or latent:
         pools.append(_anchor(builder, PoolName.DRAFT.value, dense, latent))
     if windows:
-        window = _window_of(windows)
-        reduced = engine_window(spec.architecture, window)
+        tokens = _window_of(windows)
+        reduced = engine_window(spec.architecture, tokens)
         pools.append(
-            _windowed(builder, AttentionType.SWA, windows, window, reduced, PoolName.DRAFT_SWA.value)
+            _windowed(builder, AttentionType.SWA, windows, tokens, reduced, PoolName.DRAFT_SWA.value)
         )
+    pools += [
+        _latent_windowed(builder, PoolName.DRAFT_SWA, window, count)
+        for window, count in layers_of(layers, LatentWindow)
+    ]
     pools += [
         builder.index(PoolName.DRAFT_INDEXER.value, index, count)
         for index, count in layers_of(layers, SparseIndex)

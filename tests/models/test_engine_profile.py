@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import ceil
+from pathlib import Path
 
 import pytest
 
 from hicache_bench.config.load import load_model
+from hicache_bench.engine.transfer import BATCH_PAGES
 from hicache_bench.errors import ConfigError
 from hicache_bench.models.deployment import Deployment
 from hicache_bench.models.engine_profile import BY_KIND, SGLANG, pools_of
@@ -79,6 +81,57 @@ def test_layers_of_a_pool_are_those_of_sglang(row):
 
     expected = row.get("layer_num", row.get("mamba_layers"))
     assert {expected} - {0} == {component.num_layers for component in pool.components}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=row_id)
+def test_sizes_of_a_token_are_those_of_sglang(row):
+    """``get_size_per_token`` is of a token; of a state for one; of a page and a layer for V4's pools."""
+    pool = pool_of(golden_spec(row), row["pool"])
+    whole = pool.unit_bytes
+    keys = sum(part.object_bytes for part in pool.stored_components if part.name != "v")
+    if row["pool"] == "mamba":
+        per = 1
+    elif row["model"].startswith("DeepSeek-V4"):
+        per = max(row["layer_num"], 1)  # the anchor has no layer and no byte
+    else:
+        per = row["page_size"]
+    assert (row["size_per_token"] * per, row["get_ksize_per_token"] * per) == (whole, keys)
+
+
+CHECKED = {
+    *("model", "pool", "layout", "page_size", "kv"),  # which row it is
+    *("n_ptrs_per_page", "element_sizes_page0", "bytes_per_page", "layer_num", "mamba_layers"),
+    *("size_per_token", "get_ksize_per_token"),
+}
+FACTORS = {
+    *("host_pool_page_size", "dtype", "kv_heads", "head_dim", "v_head_dim", "kv_cache_dim", "item_bytes"),
+    *("kv_lora_rank", "qk_rope_head_dim", "packed_fp8", "state_page_bytes", "ring_size", "temporal_shape"),
+    *("conv_shapes", "temporal_dtype", "conv_dtype", "kind", "index_head_dim", "indexer_layers"),
+}
+"""What the classes were built with: factors of the sizes that are compared, and no figure of their own."""
+
+
+def test_no_field_of_the_golden_file_is_passed_over():
+    assert {field for row in ROWS for field in row} == CHECKED | FACTORS
+
+
+NOT_COMPARED = {
+    "split_heads mha_suffix": "part of the keys of 'split_heads tp1of2 lcm4', which are compared whole",
+    "MHA layer_first": "an error of SGLang; here the registry refuses the layout before a byte moves",
+    "MHA-class SWA pool on an MLA backend": "K and V under one key; refused under SGLang's key scheme",
+    "paged (no v_buffer) SWA pool on a non-MLA backend": "an error of SGLang; refused here as well",
+    "python_reference_chain": "the same hashes as 'get_hash_str([1..8], page 4)'",
+}
+"""Entries of the golden file that no test compares, and why."""
+
+
+def test_every_key_and_hash_of_the_golden_file_is_compared_or_has_a_reason():
+    tests = "".join(path.read_text() for path in Path(__file__).parents[1].rglob("test_*.py"))
+    entries = {*GOLDEN["key_misc"], *GOLDEN["page_hash"]}
+    assert {entry for entry in entries if f'["{entry}"]' not in tests} == set(NOT_COMPARED)
+    compared = {"pools", "keys", "key_misc", "lookups", "page_hash", "storage_batch_size"}
+    assert set(GOLDEN) == {"source", "units"} | compared
+    assert GOLDEN["storage_batch_size"] == BATCH_PAGES
 
 
 def test_every_model_of_the_golden_file_is_covered():

@@ -13,6 +13,7 @@ from hicache_bench.errors import ConfigError
 from hicache_bench.models.deployment import Deployment
 from hicache_bench.models.engine_profile import BY_KIND, SGLANG, cluster_pools, pools_of
 from hicache_bench.models.spec import FullAttention, Mamba2, ModelSpec, ShortConv, StateTensor
+from hicache_bench.planning.policy import TransferPolicy, first_needed_at
 from hicache_bench.pools.descriptor import KVPoolDescriptor
 from hicache_bench.pools.keys import NamespacedKeyBuilder, SglangKeyBuilder
 from hicache_bench.pools.names import Layout, Requirement, Sharding
@@ -65,6 +66,52 @@ def test_ranks_sum_to_the_whole_model(name, by_kind, tp_size, pp_size):
             assert num_bytes == copies * pool.unit_bytes, pool_name
         else:  # groups that ranks do not divide are padded
             assert num_bytes >= pool.unit_bytes
+
+
+@settings(deadline=None, max_examples=150)
+@given(name=st.sampled_from(PRESETS), by_kind=st.booleans(), data=st.data())
+def test_bytes_are_additive_over_layers(name, by_kind, data):
+    """Any two parts of a model hold what the whole holds, pool by pool."""
+    preset = load_model(name)
+    profile = BY_KIND if by_kind else preset.profile
+    layers = preset.spec.layers
+    cut = data.draw(st.integers(1, len(layers) - 1))
+    try:
+        parts = [
+            named(pools_of(replace(preset.spec, layers=part), profile=profile))
+            for part in (layers[:cut], layers[cut:])
+        ]
+    except ConfigError:
+        # A part of windows or states alone has no pool to anchor it, or no index of its own.
+        assert len(preset.spec.attentions) > 1
+        return
+    for pool_name, pool in named(pools_of(preset.spec, profile=profile)).items():
+        assert pool.unit_bytes == sum(part[pool_name].unit_bytes for part in parts if pool_name in part)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    name=st.sampled_from(PRESETS),
+    page_tokens=st.sampled_from([1, 7, 16, 64, 100]),
+    end=st.integers(1, 5000),
+)
+def test_by_kind_never_needs_more_at_any_endpoint(name, page_tokens, end):
+    """The ideal grouping reads no byte more than the engine's, whichever of the two policies that has."""
+    preset = load_model(name)
+    spec = preset.spec if preset.spec.logical_anchor else replace(preset.spec, page_tokens=page_tokens)
+    ideal, selective, hit = (
+        sum(
+            pool.unit_bytes * (end - first_needed_at(pool, policy, end))
+            for pool in pools
+            if not pool.is_logical
+        )
+        for pools, policy in (
+            (pools_of(spec, profile=BY_KIND), TransferPolicy.SELECTIVE),
+            (pools_of(spec, profile=preset.profile), TransferPolicy.SELECTIVE),
+            (pools_of(spec, profile=preset.profile), TransferPolicy.HIT_POLICY),
+        )
+    )
+    assert 0 < ideal <= min(selective, hit)
 
 
 def test_kv_heads_fewer_than_ranks_are_stored_more_than_once():
@@ -198,6 +245,25 @@ def test_draft_layers_are_pools_apart_that_never_constrain():
     assert [False, True] == ["draft" in names for names in stages]
     with pytest.raises(ConfigError, match="no draft layers; leave --draft out"):
         pools_of(load_model("llama-3.1-8b").spec, profile=SGLANG, deployment=Deployment(with_draft=True))
+
+
+@pytest.mark.parametrize("profile", [SGLANG, BY_KIND])
+def test_a_draft_layer_of_v4_is_a_window_of_rows(profile):
+    """SGLang 0.5.23 ``build_swa_draft_pools``: a paged pool as the target's, which has 43 layers."""
+    spec = replace(load_model("deepseek-v4-flash").spec, draft_layers=(("window",),))
+    pools = named(pools_of(spec, profile=profile, deployment=Deployment(with_draft=True)))
+    swa, draft = pools["swa"], pools["draft_swa"]
+    assert (149_760, 43 * 149_760) == (draft.unit_bytes, swa.unit_bytes)
+    assert (draft.window_tokens, draft.hit_policy) == (swa.window_tokens, swa.hit_policy)
+    assert Requirement.SPEED is draft.required_for
+    assert ["h0__draft_swa"] == SglangKeyBuilder(mla_backend=True).keys(draft, ["h0"])
+
+
+@pytest.mark.parametrize("kind", ["c4", "c128"])
+def test_a_draft_layer_without_a_known_pool_is_refused_and_not_left_out(kind):
+    spec = replace(load_model("deepseek-v4-flash").spec, draft_layers=(("window", kind),))
+    with pytest.raises(ConfigError, match=r"draft layers of attention compressed.*leave --draft out"):
+        pools_of(spec, profile=SGLANG, deployment=Deployment(with_draft=True))
 
 
 def test_pools_of_one_model_differ_in_their_layers():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -77,7 +78,7 @@ def layered_model(fields: Fields, model_type: str | None) -> LayeredModel:
     draft = [[_last(built, kind) for kind in layer_kinds] for layer_kinds in plan.draft]
     draft_layers = [] if any(None in row for row in draft) else draft
     names = _named(read)
-    notes = [*plan.notes, *dimensions.notes]
+    notes = [*plan.notes, *dimensions.notes, *_mixed(names)]
     shared = sum(1 for own, all_kinds in zip(kinds, plan.layers, strict=True) if all_kinds and not own)
     if shared:
         notes.append(f"{shared} layers share the KV of earlier ones and own none")
@@ -110,6 +111,8 @@ def _owned(fields: Fields, layers: list[Kinds]) -> list[Kinds]:
     shared = fields.count("num_kv_shared_layers", MAX_LAYERS)
     if shared >= len(layers):
         raise fields.wrong("num_kv_shared_layers", shared, f"less than the {len(layers)} layers")
+    if fields.switched_off("use_cla"):  # Hunyuan keeps the factor where layers share nothing
+        fields.set_aside("use_cla", "cla_share_factor")
     own = len(layers) - shared
     producers = {kind for kinds in layers[:own] for kind in kinds}
     orphans = {kind for kinds in layers[own:] for kind in kinds} - producers
@@ -139,6 +142,17 @@ def _per_layer_overrides(fields: Fields) -> dict[int, Mapping[str, Any]]:
                 raise ConfigError(f"{block.path(key)}.{name} is not understood; known are {', '.join(known)}")
         overrides[layer] = {name: value for name, value in block.value(key).items() if value is not None}
     return overrides
+
+
+def _mixed(names: Mapping[tuple[Kind, Attention], str]) -> list[str]:
+    """A warning for each kind whose layers differ in their dimensions: no pool can hold them together."""
+    kinds = Counter(kind for kind, _ in names)
+    return [
+        f"warning: {kind.value} layers differ in their dimensions ({', '.join(alike)}); one pool has one row "
+        "size, so that presets show and run refuse this model"
+        for kind, number in kinds.items()
+        if number > 1 and (alike := [found for (other, _), found in names.items() if other is kind])
+    ]
 
 
 def _named(entries: Iterable[tuple[Kind, Attention]]) -> dict[tuple[Kind, Attention], str]:

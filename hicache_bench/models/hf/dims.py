@@ -27,16 +27,19 @@ from hicache_bench.models.spec import (
     SparseIndex,
 )
 
-HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
-HIDDEN = ("hidden_size", "n_embd", "d_model")
-KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "num_attention_groups", "num_query_groups")
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "num_query_heads")
+HIDDEN = ("hidden_size", "n_embd", "d_model", "model_dim")
+KV_HEADS = (
+    *("num_key_value_heads", "num_key_value_heads_per_layer", "num_kv_heads", "n_head_kv"),
+    *("num_attention_groups", "num_query_groups"),
+)
 HEAD_DIMS = ("head_dim", "attention_head_dim", "kv_channels")
 MAMBA_HEADS = ("mamba_n_heads", "mamba_num_heads", "n_mamba_heads")
 MAMBA_HEAD_DIMS = ("mamba_d_head", "mamba_head_dim", "mamba_headdim")
 MAMBA_GROUPS = ("mamba_n_groups", "mamba_num_groups", "mamba_ngroups", "n_groups")
 MAMBA_STATES = ("mamba_d_state", "mamba_state_dim", "ssm_state_size", "state_size")
-MAMBA_KERNELS = ("mamba_d_conv", "conv_kernel")
-MAMBA_EXPANDS = ("mamba_expand", "expand")
+MAMBA_KERNELS = ("mamba_d_conv", "conv_kernel", "conv_dimension")
+MAMBA_EXPANDS = ("mamba_expand", "expand", "expansion_factor")
 DOUBLE_WIDTH = ("zamba", "zamba2")
 """Families whose attention runs on twice the hidden size where no head size is given."""
 LIGHTNING_FAMILIES = ("minimax", "minimax_m1", "minimax_text_01")
@@ -199,9 +202,12 @@ class Dimensions:
         fields = self.fields
         # Zamba has kv_channels too, which its attention does not use.
         names = HEAD_DIMS[:2] if self.model_type in DOUBLE_WIDTH else HEAD_DIMS
-        for name in names:
-            if fields.found(name, layer):
-                return fields.dimension(name, layer=layer)
+        # Hunyuan says one size by both of the first two names.
+        given = [name for name in HEAD_DIMS[:2] if fields.found(name, layer)] or [
+            name for name in names if fields.found(name, layer)
+        ]
+        if given:
+            return fields.dimension(*given, layer=layer)
         value = fields.optional(*names, layer=layer)
         return value or self._derived_head_dim(layer)
 
@@ -276,7 +282,7 @@ class Dimensions:
                 value_dim=fields.dimension("linear_value_head_dim"),
                 conv_kernel=fields.dimension("linear_conv_kernel_dim"),
             )
-        if any(fields.has(name) for name in MAMBA_HEADS):
+        if any(fields.has(name) for name in (*MAMBA_HEADS, *MAMBA_HEAD_DIMS)):
             return self._mamba2()
         if any(fields.has(name) for name in MAMBA_STATES):
             return self._mamba1()
@@ -290,10 +296,12 @@ class Dimensions:
 
     def _mamba2(self) -> Mamba2:
         fields = self.fields
-        heads = fields.dimension(*MAMBA_HEADS)
         automatic = [name for name in MAMBA_HEAD_DIMS if fields.value(name) == "auto"]
         given = [name for name in MAMBA_HEAD_DIMS if name not in automatic]
         head_dim, inner = fields.optional(*given), fields.optional("mamba_d_ssm")
+        heads = fields.optional(*MAMBA_HEADS)
+        if heads is None:  # Zamba2 as it was first published gives the head size alone
+            heads = self._heads_of(inner or self._expanded(), head_dim)
         if head_dim is None or inner is not None:
             inner = inner or self._expanded()
             if inner % heads or (head_dim is not None and heads * head_dim != inner):
@@ -316,6 +324,14 @@ class Dimensions:
             groups=groups,
             conv_kernel=fields.dimension(*MAMBA_KERNELS),
         )
+
+    def _heads_of(self, inner: int, head_dim: int | None) -> int:
+        if head_dim is None or inner % head_dim:
+            raise ConfigError(
+                f"config has no {' or '.join(map(self.fields.path, MAMBA_HEADS))}, and heads of {head_dim} "
+                f"do not make the inner size {inner} of its mamba layers; add the number of heads"
+            )
+        return inner // head_dim
 
     def _mamba1(self) -> Mamba1:
         return Mamba1(

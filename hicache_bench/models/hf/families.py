@@ -101,10 +101,17 @@ ARCHITECTURES: Mapping[str, str] = MappingProxyType(
 
 OTHER_ARCHITECTURES = frozenset(
     {
+        "BailingMoeForCausalLM",
+        "BailingMoeV2ForCausalLM",
         "ChatGLMModel",
         "DeepseekOCRForCausalLM",
         "DeepseekVL2ForCausalLM",
+        "Ernie4_5_ForCausalLM",
+        "Ernie4_5_MoeForCausalLM",
+        "HunYuanDenseV1ForCausalLM",
+        "HunYuanMoEV1ForCausalLM",
         "InternVLChatModel",
+        "KimiK3ForConditionalGeneration",
         "KimiVLForConditionalGeneration",
         "LlavaForConditionalGeneration",
         "MistralLarge3ForCausalLM",
@@ -119,7 +126,7 @@ OTHER_ARCHITECTURES = frozenset(
         "Step3p7ForConditionalGeneration",
     }
 )
-"""More classes that SGLang 0.5.23 serves, and whose text part is of a family above."""
+"""More classes that SGLang 0.5.23 serves, and whose text part the rules here read."""
 
 NOT_SERVED = frozenset(
     {

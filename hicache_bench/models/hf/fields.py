@@ -46,6 +46,10 @@ class Fields:
         """Whether the field is there and not ``null``; asking is not reading."""
         return self._data.get(name) is not None
 
+    def switched_off(self, name: str) -> bool:
+        """Whether the field is there and ``false``; asking is not reading."""
+        return self._data.get(name) is False
+
     def given(self, *names: str) -> str:
         """The first of ``names`` that is there or that its class fills in, else the first of all."""
         there = [name for name in names if self.has(name)] or [name for name in names if self.known(name)]

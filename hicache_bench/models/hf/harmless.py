@@ -22,31 +22,32 @@ SHARES = re.compile(
 
 _HARMLESS = """
     _attn_implementation _attn_implementation_autoset _attn_implementation_internal
-    activation_sparsity_pattern add_cross_attention attention_hidden_size attention_in_multiplier
-    attention_k_eq_v attention_out_multiplier attention_projection_layout attention_softmax_in_fp32
-    attention_type attention_value_scale attn_implementation attn_output_gate attn_rotary_emb attn_scale
+    activation_situ_linear_beta activation_sparsity_pattern add_classification_head add_cross_attention
+    attention_hidden_size attention_in_multiplier attention_k_eq_v attention_out_multiplier
+    attention_projection_layout attention_softmax_in_fp32 attention_type attention_value_scale
+    attn_implementation attn_output_gate attn_res_block_size attn_rotary_emb attn_scale
     attn_temperature_tuning cache_implementation chunk_size chunk_size_feed_forward conv_dim conv_dim_out
     conv_use_xavier_init cross_attention_hidden_size decoder_sparse_step dual_chunk_attention_config
     enable_lm_head_fp32 final_logit_softcapping first_k_dense_replace for_llm_compressor
-    full_attn_alpha_factor full_attn_beta_factor head_dim head_dtype hidden_size_per_layer_input
-    hybrid_layer_ids index_local_blocks index_n_heads index_share_for_mtp_iteration
-    indexer_rope_interleave interleave_moe_layer_step is_hybrid_swa key_multiplier kv_channels
-    layernorm_full_attention_alpha layernorm_full_attention_beta layernorm_linear_attention_alpha
-    layernorm_linear_attention_beta linear_a_log_max linear_a_log_min linear_allow_neg_eigval
-    linear_attn_alpha_factor linear_attn_beta_factor linear_dt_init_floor linear_dt_max linear_dt_min
-    lm_head_multiplier lora_rank mamba_chunk_size mamba_dt_init_floor mamba_dt_limit mamba_dt_max
-    mamba_dt_min mamba_dt_rank mamba_expand mamba_hidden_act mamba_inner_layernorms mamba_ssm_cache_dtype
-    mamba_use_mlp max_seq_len mla_use_nope mla_use_output_gate mlp_layer_types moe_latent_size
-    mtp_hybrid_override_pattern mtp_layers_block_type norm_head num_attention_heads
-    num_attention_heads_per_layer num_heads num_key_value_heads num_ln_in_parallel_attn num_mem_blocks
-    o_lora_rank output_attentions output_hidden_states parallel_attn position_embedding_type
-    pretraining_tp q_lora_rank qk_head_dim qk_nope_head_dim query_pre_attn_scalar reorder_and_upcast_attn
-    rope_local_base_freq scale_attention_softmax_in_fp32 scale_attn_by_inverse_layer_idx
-    scale_attn_weights sparse_init_block sparse_local_block sparse_num_index_heads sparse_score_type
-    ssm_in_multiplier ssm_multipliers ssm_out_multiplier swa_num_attention_heads swa_rope_theta
-    use_associative_scan use_bidirectional_attention use_cache use_flash_attention use_flash_attn
-    use_logn_attn use_mamba_kernels use_mambapy use_mem_eff_path use_shared_attention_adapter
-    use_shared_attention_lora v_head_dim
+    full_attn_alpha_factor full_attn_beta_factor gated_linear_unit head_dim head_dtype
+    hidden_size_per_layer_input hybrid_layer_ids index_local_blocks index_n_heads
+    index_share_for_mtp_iteration indexer_rope_interleave interleave_moe_layer_step is_hybrid_swa
+    key_multiplier kv_channels layernorm_full_attention_alpha layernorm_full_attention_beta
+    layernorm_linear_attention_alpha layernorm_linear_attention_beta linear_a_log_max linear_a_log_min
+    linear_allow_neg_eigval linear_attn_alpha_factor linear_attn_beta_factor linear_dt_init_floor
+    linear_dt_max linear_dt_min lm_head_multiplier lora_rank mamba_chunk_size mamba_dt_init_floor
+    mamba_dt_limit mamba_dt_max mamba_dt_min mamba_dt_rank mamba_expand mamba_hidden_act
+    mamba_inner_layernorms mamba_ssm_cache_dtype mamba_use_mlp max_seq_len mla_use_nope mla_use_output_gate
+    mlp_layer_types moe_latent_size mtp_hybrid_override_pattern mtp_layers_block_type norm_head
+    num_attention_heads num_attention_heads_per_layer num_heads num_key_value_heads num_ln_in_parallel_attn
+    num_mem_blocks o_lora_rank output_attentions output_hidden_states parallel_attn position_embedding_type
+    pre_allocate_kv_cache pretraining_tp q_lora_rank qk_head_dim qk_nope_head_dim query_pre_attn_scalar
+    reorder_and_upcast_attn rope_local_base_freq scale_attention_softmax_in_fp32
+    scale_attn_by_inverse_layer_idx scale_attn_weights sparse_init_block sparse_local_block
+    sparse_num_index_heads sparse_score_type ssm_in_multiplier ssm_multipliers ssm_out_multiplier
+    swa_num_attention_heads swa_rope_theta use_associative_scan use_bidirectional_attention use_cache
+    use_flash_attention use_flash_attn use_logn_attn use_mamba_kernels use_mambapy use_mem_eff_path
+    use_shared_attention_adapter use_shared_attention_lora v_head_dim
 """
 
 HARMLESS_NAMES = frozenset(_HARMLESS.split())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -309,11 +310,10 @@ def _name(levels: list[Fields], model_type: str | None) -> str:
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in result:
-            raise ValueError(f"key {shown(name)} is there twice; keep one")
-        result[name] = value
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"key {shown(name)} is there twice; keep one")
     return result
 
 

@@ -13,7 +13,7 @@ from hicache_bench.errors import ConfigError
 from hicache_bench.models.hf.families import PATTERN_DEFAULTS, PATTERN_NEEDED, WINDOW_IN_EVERY_LAYER
 from hicache_bench.models.hf.fields import MAX_LAYERS, Fields, shown
 
-LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers")
 DRAFT_COUNTS = (
     "num_nextn_predict_layers",
     "num_mtp_layers",
@@ -65,6 +65,9 @@ WORDS: dict[str, Kinds] = {
 
 LETTERS: dict[str, Kinds] = {"M": LINEAR, "*": FULL, "-": (), "E": ()}
 """Letters of ``hybrid_override_pattern`` (Nemotron-H)."""
+
+INDEX_SPELLINGS = {"indexer_types": ("full", "shared"), "index_topk_pattern": ("F", "S")}
+"""Fields that say of each layer whether it owns its token index or uses that of the layer before."""
 
 EXPLICIT = ("layer_types", "layers_block_type", "hybrid_override_pattern", "hybrid_layer_pattern")
 
@@ -335,10 +338,19 @@ def index_owners(fields: Fields, num_layers: int) -> list[bool]:
 
     Source: ``dsa_layer_skips_topk`` of SGLang 0.5.23; transformers' GlmMoeDsaConfig derives the same.
     """
-    if fields.has("indexer_types"):
-        return _spelled_owners(fields, "indexer_types", "full", "shared", num_layers)
-    if fields.has("index_topk_pattern"):
-        return _spelled_owners(fields, "index_topk_pattern", "F", "S", num_layers)
+    spelled = {
+        name: _spelled_owners(fields, name, owns, shares, num_layers)
+        for name, (owns, shares) in INDEX_SPELLINGS.items()
+        if fields.has(name)
+    }
+    if spelled:
+        # GLM-5.2 publishes the interval beside the list that it makes; the engine reads the list.
+        fields.set_aside("index_topk_freq", "index_skip_topk_offset")
+        owners = next(iter(spelled.values()))
+        if any(other != owners for other in spelled.values()):
+            named = " and ".join(map(fields.path, spelled))
+            raise ConfigError(f"config contradicts itself: {named} name different layers; keep the right one")
+        return owners
     interval = fields.optional("index_topk_freq") or 1
     first = fields.optional("index_skip_topk_offset") or 2
     return [max(layer - first + 1, 0) % interval == 0 for layer in range(num_layers)]

@@ -130,7 +130,10 @@ CONFIGS: dict[str, Config] = {
     "glm-5.2": mla(
         "GlmMoeDsaForCausalLM", "glm_moe_dsa", 78, index_head_dim=128, index_n_heads=32, index_topk=2048
     )
-    | {"index_topk_freq": 4, "index_skip_topk_offset": 3},
+    | {"index_topk_freq": 4, "index_skip_topk_offset": 3, "index_topk_pattern": None}
+    | {"indexer_types": ["full"] * 3 + (["shared"] * 3 + ["full"]) * 18 + ["shared"] * 3}
+    | {"index_share_for_mtp_iteration": True, "indexer_rope_interleave": True, "qk_head_dim": 256}
+    | {"mlp_layer_types": ["dense"] * 3 + ["sparse"] * 75, "head_dim": 192, "num_nextn_predict_layers": 1},
     "deepseek-v4-flash": V4
     | {"num_hidden_layers": 43, "index_topk": 512, "compress_ratios": [0, 0, *[4, 128] * 20, 4, 0]},
     "deepseek-v4-pro": V4

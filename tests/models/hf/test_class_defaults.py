@@ -7,6 +7,7 @@ import json
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -42,8 +43,12 @@ def quietly(make: Any) -> Any:
         logging.disable(logging.NOTSET)
 
 
+@cache
 def text_classes() -> dict[str, Any]:
-    """Every configuration class that has a vocabulary, those inside of others too, by model type."""
+    """Every configuration class that has a vocabulary, those inside of others too, by model type.
+
+    To make them takes seconds: tests/conftest.py has these tests in a row, on one worker.
+    """
     classes: dict[str, Any] = {}
     todo = [config for name in CONFIG_MAPPING if (config := quietly(CONFIG_MAPPING[name])) is not None]
     while todo:
@@ -54,9 +59,6 @@ def text_classes() -> dict[str, Any]:
             inner = quietly(lambda config=config, name=name: getattr(config, name))
             todo += [inner] if isinstance(inner, transformers.PretrainedConfig) else []
     return classes
-
-
-CLASSES = text_classes()
 
 
 def saved(config: Any) -> dict[str, Any]:
@@ -76,14 +78,14 @@ def cached(config: dict[str, Any]) -> list[Counter] | None:
 @pytest.mark.parametrize("model_type", CLASS_DEFAULTS)
 def test_row_is_what_the_class_has(model_type: str) -> None:
     row = {name: value for name, value in CLASS_DEFAULTS[model_type].items() if name not in DERIVED}
-    if model_type not in CLASSES:
+    if model_type not in text_classes():
         pytest.skip("this release of transformers has no such class")
-    assert {name: getattr(CLASSES[model_type], name) for name in row} == row
+    assert {name: getattr(text_classes()[model_type], name) for name in row} == row
 
 
 def variants(model_type: str) -> Iterator[dict[str, Any]]:
     """The defaults of a class, and a model of another size, whose hidden size by heads is 64."""
-    cls = CLASSES[model_type]
+    cls = text_classes()[model_type]
     names = getattr(cls, "attribute_map", {})
     size = {
         names.get("hidden_size", "hidden_size"): 5120,
@@ -99,7 +101,7 @@ def test_an_absent_field_of_any_class_is_what_the_class_fills_in_or_an_error() -
     """The oracle: the class itself completes the config from which the field was removed."""
     compared: Counter[str] = Counter()
     wrong: dict[str, list[str]] = defaultdict(list)
-    for model_type, cls in CLASSES.items():
+    for model_type, cls in text_classes().items():
         for config in variants(model_type):
             for field in FIELDS if cached(config) is not None else ():
                 if field not in config:

@@ -194,12 +194,24 @@ def test_index_schedule_without_an_offset():
     assert [layer for layer, names in enumerate(spec.layers) if "index" in names] == [0, 1, 5, 9]
 
 
+def test_an_index_schedule_that_is_spelled_wins_over_the_interval_beside_it():
+    """GLM-5.2 publishes both; ``dsa_layer_skips_topk`` of SGLang reads the list."""
+    words = ["full", "shared"] * 39
+    beside = {"index_topk_pattern": "FS" * 39, "index_topk_freq": 4, "index_skip_topk_offset": 3}
+    spec = import_config(CONFIGS["glm-5"] | {"indexer_types": words} | beside).spec
+    assert spec.layer_counts == {"latent": 78, "index": 39}
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"index_topk_pattern": "FS"}, "index_topk_pattern has 2 entries"),
         ({"indexer_types": ["full", "lazy"] * 39}, "indexer_types holds 'lazy'"),
         ({"index_topk_pattern": "S" + "F" * 77}, "no layer to share with"),
+        (
+            {"indexer_types": ["full"] * 78, "index_topk_pattern": "F" * 77 + "S"},
+            "indexer_types and index_topk_pattern name different layers",
+        ),
         ({"index_kpool": 4}, "index_kpool is 4"),
         ({"kv_lora_rank": None}, "without kv_lora_rank"),
         ({"index_head_dim": None}, "index_head_dim"),
