@@ -6,32 +6,66 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from types import FrameType
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_group
 
 from hicache_bench import __version__
-from hicache_bench.cli import (
-    bench,
-    doctor,
-    gate,
-    keys,
-    plot,
-    presets,
-    records,
-    roundtrip,
-    run,
-    simulate,
-    trace,
-)
-from hicache_bench.cli.terminal import leave_quietly, prepare_streams, print_note
+from hicache_bench.cli.terminal import leave_quietly, prepare_streams, print_aside
 from hicache_bench.errors import HicacheBenchError, OutputError
 
 INTERRUPTED = 130
 _INTERRUPTED = "interrupted: what was started is stopped; a record is there whole or not at all"
 
+COMMANDS: Mapping[str, str] = {
+    "run": "run:run_command",
+    "roundtrip": "roundtrip:roundtrip_command",
+    "simulate": "simulate:simulate_command",
+    "bench": "bench:bench_command",
+    "trace": "trace:app",
+    "plot": "plot:plot_command",
+    "gate": "gate:gate_command",
+    "records": "records:app",
+    "presets": "presets:app",
+    "keys": "keys:keys_command",
+    "doctor": "doctor:doctor_command",
+}
+"""The commands as ``--help`` orders them: a module beside this one, and what it has, a function or an app."""
+
+
+class _Commands(Mapping[str, Any]):
+    """The commands, each imported and built when it is asked for: no start has to wait for all of them."""
+
+    def __getitem__(self, name: str) -> Any:
+        module, _, attribute = COMMANDS[name].partition(":")
+        found = getattr(import_module(f"hicache_bench.cli.{module}"), attribute)
+        holder = typer.Typer(rich_markup_mode=None)
+        if isinstance(found, typer.Typer):
+            holder.add_typer(found, name=name)
+        else:
+            holder.command(name)(found)
+        return get_group(holder).commands[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class _LazyGroup(TyperGroup):
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes | {"commands": _Commands()})
+
+
 app = typer.Typer(
     name="hicache-bench",
+    cls=_LazyGroup,
     help="Benchmark and validate the KV-cache storage tier of hybrid and sparse language models.",
     no_args_is_help=True,
     add_completion=False,
@@ -39,17 +73,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run")(run.run_command)
-app.command("roundtrip")(roundtrip.roundtrip_command)
-app.command("simulate")(simulate.simulate_command)
-app.command("bench")(bench.bench_command)
-app.add_typer(trace.app, name="trace")
-app.command("plot")(plot.plot_command)
-app.command("gate")(gate.gate_command)
-app.add_typer(records.app, name="records")
-app.add_typer(presets.app, name="presets")
-app.command("keys")(keys.keys_command)
-app.command("doctor")(doctor.doctor)
 
 
 def _print_version(wanted: bool) -> None:
@@ -75,6 +98,8 @@ def main() -> None:
     # No command does linear algebra that threads would help, and starting them slows numpy's import: 60 ms
     # where the other processors are busy.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Looking for plugins reads the metadata of every installed package; none has a say in a preset.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     gc.set_threshold(100_000)  # imports alone make the collector run hundreds of times, and find nothing
     try:
         prepare_streams()
@@ -84,23 +109,23 @@ def main() -> None:
             gc.freeze()  # the collector would walk every imported module once more at exit: 0.1 s for nothing
             sys.stdout.flush()  # here, where a full disk or a closed pipe can still be told
     except HicacheBenchError as error:
-        print_note(f"error: {error}")
+        print_aside(f"error: {error}")
         sys.exit(error.exit_code)
     except BrokenPipeError:
         leave_quietly()
     except OSError as error:
-        print_note(f"error: the output cannot be written: {error.strerror or error}")
+        print_aside(f"error: the output cannot be written: {error.strerror or error}")
         leave_quietly(OutputError.exit_code)
     except MemoryError:
-        print_note("error: this takes more memory than there is; use fewer tokens, or larger pages")
+        print_aside("error: this takes more memory than there is; use fewer tokens, or larger pages")
         sys.exit(OutputError.exit_code)
     except KeyboardInterrupt:
-        print_note(_INTERRUPTED)
+        print_aside(_INTERRUPTED)
         sys.exit(INTERRUPTED)
     except SystemExit as stop:
         # Typer turns an interrupt into this exit code, and a closed pipe (`| head`) into 1, without a word.
         if stop.code == INTERRUPTED:
-            print_note(_INTERRUPTED)
+            print_aside(_INTERRUPTED)
         elif isinstance(stop.__context__, BrokenPipeError):
             leave_quietly()
         raise

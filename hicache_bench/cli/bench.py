@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hicache_bench.cli.quiet import takes_quiet
 from hicache_bench.cli.variant import takes_variant
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 
 @takes_variant
+@takes_quiet
 def bench_command(
     variant: VariantOptions,
     preset: str = typer.Option(..., "--preset", help="Name or alias of a preset, or a path to a .yaml file."),
@@ -62,7 +64,10 @@ def bench_command(
 
     Every process of the bench has its own store client. Restored bytes are compared before and after the
     samples, outside the time. A record with every sample is written.
+
+    Example: hicache-bench bench --preset kitchen-sink --tokens 1k --op restore --repeat 15
     """
+    from hicache_bench.cli.choice import check_moving_store
     from hicache_bench.cli.lists import one_of, values_of
     from hicache_bench.cli.terminal import print_json, print_note, print_result, progress
     from hicache_bench.config.load import load_model
@@ -75,6 +80,7 @@ def bench_command(
     from hicache_bench.workflows.environment import reduced_command
     from hicache_bench.workflows.variant import apply_options
 
+    check_moving_store(store)
     if cold and warm:
         raise InputError("--cold and --warm contradict each other; give one of them")
     names = {name: name for name in OPERATIONS}

@@ -24,3 +24,16 @@ def chosen_presets(text: str) -> list[ModelPreset]:
     names = chain.from_iterable(shipped_files() if word.casefold() == ALL else (word,) for word in words)
     found = [load_model(name) for name in names]
     return list({preset.name: preset for preset in found}.values())
+
+
+def check_moving_store(name: str) -> None:
+    """For a command that moves bytes; ``count`` is known, and why it will not do is said by the workflow.
+
+    Raises:
+        InputError: no store has this name.
+    """
+    from hicache_bench.cli.lists import one_of
+    from hicache_bench.workflows.stores import STORES
+
+    if name != "count":
+        one_of("--store", {store: store for store in STORES if store != "count"})(name)

@@ -20,13 +20,15 @@ _NAME_WIDTH = 11
 _COLOURS = {"ok": "green", "info": "blue", "warn": "yellow", "fail": "red"}
 
 
-def doctor(
+def doctor_command(
     out: Annotated[Path, typer.Option(help="Directory that records would go to.")] = Path("results/runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
 ) -> None:
     """Check Python, libraries, memory, results directory and Mooncake.
 
     Exits 0 when the embedded store can run, and 1 when a check failed. A missing Mooncake is a warning.
+
+    Example: hicache-bench doctor --out results/runs
     """
     # Imported here: `hicache-bench --help` needs none of it.
     from hicache_bench.workflows.doctor import CheckStatus, diagnose

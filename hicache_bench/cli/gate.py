@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hicache_bench.cli.quiet import takes_quiet
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -20,6 +22,7 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 """In a job on GitHub: the file that becomes the step's summary."""
 
 
+@takes_quiet
 def gate_command(
     baseline: Annotated[Path, typer.Argument(help="A record, or a directory of them.")],
     new: Annotated[Path | None, typer.Argument(help="The new record, or a directory.")] = None,
@@ -84,7 +87,7 @@ def show_gate(report: GateReport, output_format: str) -> None:
 
     ``note`` is text on stderr, for a command that has something else on stdout.
     """
-    from hicache_bench.cli.terminal import print_json, print_note, print_result, print_text
+    from hicache_bench.cli.terminal import print_aside, print_json, print_result, print_text
 
     if output_format == "json":
         print_json(report.to_dict())
@@ -108,7 +111,7 @@ def show_gate(report: GateReport, output_format: str) -> None:
         from hicache_bench.report.ci import github_annotations
 
         # The runner reads both streams; only with `github` is stdout meant for it.
-        say = (lambda line: print_text(f"{line}\n")) if output_format == "github" else print_note
+        say = (lambda line: print_text(f"{line}\n")) if output_format == "github" else print_aside
         for line in github_annotations(report):
             say(line)
     if summary:
@@ -118,13 +121,13 @@ def show_gate(report: GateReport, output_format: str) -> None:
 def _print_aside(result: RenderableType) -> None:
     from rich.console import Console
 
-    from hicache_bench.cli.terminal import PIPED_WIDTH, print_note
+    from hicache_bench.cli.terminal import PIPED_WIDTH, print_aside
 
     console = Console(width=PIPED_WIDTH, color_system=None, markup=False, emoji=False, highlight=False)
     with console.capture() as capture:
         console.print(result)
     for line in capture.get().splitlines():
-        print_note(line.rstrip())
+        print_aside(line.rstrip())
 
 
 def _add_summary(report: GateReport, path: Path) -> None:

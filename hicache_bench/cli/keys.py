@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from hicache_bench.cli.quiet import takes_quiet
 from hicache_bench.cli.variant import takes_variant
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ _FIND_STORE = "mooncake"
 
 
 @takes_variant
+@takes_quiet
 def keys_command(
     variant: VariantOptions,
     preset: str = typer.Option(..., "--preset", help="Name or alias of a preset, or a path to a .yaml file."),
@@ -45,6 +47,8 @@ def keys_command(
     """Print the keys of a page: every pool, component and shard, each key on one line.
 
     Exits 1 if --find finds nothing at all.
+
+    Example: hicache-bench keys --preset deepseek --key-scheme sglang --tokens 1k
     """
     from hicache_bench.cli.terminal import print_json, print_note, print_text
     from hicache_bench.config.load import load_model

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hicache_bench.cli.quiet import takes_quiet
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
+@takes_quiet
 def plot_command(
     records: Annotated[
         list[Path] | None, typer.Argument(help="Records, or directories of them.", show_default=False)
@@ -74,13 +77,16 @@ def _files(
     from hicache_bench.report.plots.catalogue import drawings_of, load_records
     from hicache_bench.report.plots.files import parse_formats
     from hicache_bench.report.plots.style import parse_theme
+    from hicache_bench.workflows.meter import Meter
 
     formats, chosen = parse_formats(file_format), parse_theme(theme)
     drawings, lacking = drawings_of(load_records(paths))
     for line in lacking:
         print_note(f"not drawn: {line}")
     files: dict[str, bytes] = {}
+    meter = Meter(report, [1.0] * len(drawings))
     for drawing in drawings:
-        report(f"drawing {drawing.name}")
+        meter(f"drawing {drawing.name}")
         files |= drawing.files(chosen, formats)
+        meter.finish()
     return files

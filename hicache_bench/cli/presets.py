@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hicache_bench.cli.quiet import takes_quiet
 from hicache_bench.cli.variant import takes_variant
 
 if TYPE_CHECKING:
@@ -21,7 +22,10 @@ _NAME = "Name or alias of a preset, or a path to a .yaml file."
 
 @app.command("list")
 def list_command(json: bool = typer.Option(False, "--json", help="Print JSON on stdout.")) -> None:
-    """List the shipped model presets."""
+    """List the shipped model presets.
+
+    Example: hicache-bench presets list
+    """
     from dataclasses import asdict
 
     from hicache_bench.cli.terminal import print_json, print_result
@@ -38,7 +42,10 @@ def list_command(json: bool = typer.Option(False, "--json", help="Print JSON on 
 
 @app.command("links")
 def links_command(json: bool = typer.Option(False, "--json", help="Print JSON on stdout.")) -> None:
-    """List the shipped links: storage paths that simulate knows."""
+    """List the shipped links: storage paths that simulate knows.
+
+    Example: hicache-bench presets links
+    """
     from hicache_bench.config.deployments import list_links
 
     _list_deployments(list_links(), "link", json=json)
@@ -46,7 +53,10 @@ def links_command(json: bool = typer.Option(False, "--json", help="Print JSON on
 
 @app.command("systems")
 def systems_command(json: bool = typer.Option(False, "--json", help="Print JSON on stdout.")) -> None:
-    """List the shipped systems: nodes of GPUs that simulate knows."""
+    """List the shipped systems: nodes of GPUs that simulate knows.
+
+    Example: hicache-bench presets systems
+    """
     from hicache_bench.config.deployments import list_systems
 
     _list_deployments(list_systems(), "system", json=json)
@@ -72,7 +82,10 @@ def show_command(
     name: str = typer.Argument(help=_NAME),
     json: bool = typer.Option(False, "--json", help="Print JSON on stdout."),
 ) -> None:
-    """Show layers, pools, bytes and keys of a preset, and the source of each dimension."""
+    """Show layers, pools, bytes and keys of a preset, and the source of each dimension.
+
+    Example: hicache-bench presets show deepseek --tp 8
+    """
     from hicache_bench.cli.terminal import print_json, print_result
     from hicache_bench.config.load import load_model
     from hicache_bench.workflows.footprint import count_bytes
@@ -97,6 +110,8 @@ def check_command(
     """Check preset files: fields, layers, pools under every profile, and a key for every object.
 
     Every file is checked, whatever is wrong with the others. Exits 2 if one of them is bad.
+
+    Example: hicache-bench presets check presets/models/glm-5.yaml
     """
     from hicache_bench.cli.terminal import print_json, print_result
     from hicache_bench.errors import ConfigError
@@ -119,7 +134,10 @@ def diff_command(
     second: str = typer.Argument(help=_NAME),
     json: bool = typer.Option(False, "--json", help="Print JSON on stdout."),
 ) -> None:
-    """Show what differs between two presets: fields, layers, dimensions, pools, bytes."""
+    """Show what differs between two presets: fields, layers, dimensions, pools, bytes.
+
+    Example: hicache-bench presets diff deepseek-v3 deepseek-v3.2
+    """
     from dataclasses import asdict
 
     from hicache_bench.cli.terminal import print_json, print_result
@@ -139,6 +157,7 @@ def diff_command(
 
 
 @app.command("import")
+@takes_quiet
 def import_command(
     source: str = typer.Argument(help="A config.json, a directory that has one, or - for standard input."),
     out: Annotated[
@@ -150,6 +169,8 @@ def import_command(
     """Make a preset of a model's config.json, as Hugging Face publishes it.
 
     What was concluded rather than read is told on stderr, and noted in the file.
+
+    Example: hicache-bench presets import config.json --out mine.yaml
     """
     from hicache_bench.cli.terminal import print_note, print_text
     from hicache_bench.workflows.preset_import import import_preset, write_file
@@ -186,7 +207,10 @@ def _check_target(source: str, out: Path) -> None:
 
 @app.command("schema")
 def schema_command() -> None:
-    """Print the JSON Schema of preset files, which editors check and complete them with."""
+    """Print the JSON Schema of preset files, which editors check and complete them with.
+
+    Example: hicache-bench presets schema > model.schema.json
+    """
     from hicache_bench.config.json_schema import schema_text
 
     typer.echo(schema_text(), nl=False)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from hicache_bench.cli.quiet import takes_quiet
+
 app = typer.Typer(help="Show, list, merge and export records.", no_args_is_help=True)
 
 
@@ -55,6 +57,7 @@ def list_command(
 
 
 @app.command("merge")
+@takes_quiet
 def merge_command(
     files: Annotated[list[Path], typer.Argument(help="Run records of one setting and machine.")],
     out: Annotated[
@@ -86,6 +89,7 @@ def _target(out: Path) -> Path:
 
 
 @app.command("export")
+@takes_quiet
 def export_command(
     paths: Annotated[list[Path], typer.Argument(help="Records, or directories of them.")],
     json: bool = typer.Option(False, "--json", help="Print the rows as JSON instead of CSV."),
@@ -119,19 +123,26 @@ def export_command(
 
 
 @app.command("schema")
-def schema_command(kind: Annotated[str, typer.Argument(help="Kind of record.")] = "run") -> None:
-    """Print the JSON Schema of a kind of record, or of a gate's report.
+def schema_command(
+    kind: Annotated[str, typer.Argument(help="Kind of record, or a command: presets-list, keys.")] = "run",
+) -> None:
+    """Print the JSON Schema of a kind of record, of a gate's report, or of what --json prints elsewhere.
 
     Example: hicache-bench records schema roundtrip
     """
     import difflib
 
+    from hicache_bench.cli.output_schemas import output_kinds, output_schema_text
     from hicache_bench.cli.terminal import print_text
     from hicache_bench.errors import InputError
     from hicache_bench.records.json_schema import WRITERS, schema_text
 
+    if kind in output_kinds():
+        print_text(output_schema_text(kind))
+        return
     if kind not in WRITERS:
-        near = difflib.get_close_matches(kind, WRITERS, n=1)
+        allowed = (*WRITERS, *output_kinds())
+        near = difflib.get_close_matches(kind, allowed, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise InputError(f"there is no schema of kind {kind!r}; allowed: {', '.join(WRITERS)}{hint}")
+        raise InputError(f"there is no schema of kind {kind!r}; allowed: {', '.join(allowed)}{hint}")
     print_text(schema_text(kind))

@@ -8,18 +8,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hicache_bench.cli.metrics import takes_metrics
+from hicache_bench.cli.quiet import takes_quiet
 from hicache_bench.cli.variant import takes_variant
 
 if TYPE_CHECKING:
     from hicache_bench.config.schema import ModelPreset
+    from hicache_bench.engine.metrics import MetricsSink
     from hicache_bench.planning.policy import TransferPolicy
     from hicache_bench.records.proof import RoundtripRecord
     from hicache_bench.workflows.variant import VariantOptions
 
 
 @takes_variant
+@takes_metrics
+@takes_quiet
 def roundtrip_command(
     variant: VariantOptions,
+    metrics: MetricsSink | None,
     preset: str | None = typer.Option(
         None, "--preset", help="Names or aliases of presets, comma-separated, a .yaml file, or all."
     ),
@@ -62,8 +68,11 @@ def roundtrip_command(
     Saves, forgets and restores prefixes, and compares every restored byte; what was not asked for must be
     untouched. Requests, tenants and models in one store must not see each other. Checks are tried on broken
     restores too, each time: a proof that cannot fail proves nothing. Exits 0 only if every check passed.
+
+    Example: hicache-bench roundtrip --preset kitchen-sink --lengths 1,3 --batch-pages 2
     """
-    from hicache_bench.cli.terminal import print_json, print_note, print_result, progress
+    from hicache_bench.cli.choice import check_moving_store
+    from hicache_bench.cli.terminal import print_aside, print_json, print_note, print_result, progress
     from hicache_bench.errors import OutputError, VerificationError
     from hicache_bench.records.io import check_writable, write_record
     from hicache_bench.units import parse_seconds, parse_size
@@ -71,6 +80,7 @@ def roundtrip_command(
     from hicache_bench.workflows.roundtrip.job import RoundtripOptions, roundtrip
     from hicache_bench.workflows.variant import apply_options
 
+    check_moving_store(store)
     _check_effect(preset, variant)
     options = RoundtripOptions(
         presets=tuple(apply_options(found, variant) for found in _presets(preset)),
@@ -87,6 +97,7 @@ def roundtrip_command(
         injections=injections,
         soak_seconds=0.0 if soak is None else parse_seconds(soak),
         checksum=_is_checked(checksum),
+        metrics=metrics,
         command=reduced_command(["hicache-bench", *sys.argv[1:]]),
     )
     check_writable(out)
@@ -95,16 +106,17 @@ def roundtrip_command(
     with progress() as report:
         record = roundtrip(options, report)
     failed = sum(not proof.passed for proof in record.proofs)
-    notes = []
+    path: Path | None = None
+    unwritten: OutputError | None = None
     try:
-        notes.append(f"record: {write_record(record, out)}")
+        path = write_record(record, out)
         if junit is not None:
             _write_junit(record, junit)
     except OutputError as error:
         if not failed:
             raise
         # What was proved wrong outweighs what could not be written.
-        notes.append(f"error: {error}")
+        unwritten = error
     finally:
         # A full disk must not cost the result of a long run.
         if json:
@@ -113,8 +125,10 @@ def roundtrip_command(
             from hicache_bench.report.roundtrip import render_roundtrip
 
             print_result(render_roundtrip(record))
-    for note in notes:
-        print_note(note)
+    if path is not None:
+        print_note(f"record: {path}")
+    if unwritten is not None:
+        print_aside(f"error: {unwritten}")
     if failed:
         raise VerificationError(
             f"{failed} of {len(record.proofs)} proofs failed; the record says what was expected and found"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hicache_bench.cli.metrics import takes_metrics
+from hicache_bench.cli.quiet import takes_quiet
 from hicache_bench.cli.variant import takes_variant
 
 if TYPE_CHECKING:
@@ -17,11 +18,14 @@ if TYPE_CHECKING:
     from hicache_bench.records.gate import Filed
     from hicache_bench.records.schema import RunRecord
     from hicache_bench.workflows.gate import GateOptions
+    from hicache_bench.workflows.meter import Progress
+    from hicache_bench.workflows.run import RunOptions
     from hicache_bench.workflows.variant import Variant, VariantOptions
 
 
 @takes_variant
 @takes_metrics
+@takes_quiet
 def run_command(
     variant: VariantOptions,
     metrics: MetricsSink | None,
@@ -71,7 +75,7 @@ def run_command(
     Every rank saves the prefix through the engine, forgets it, finds it, restores it under the policies
     dense, hit_policy and selective, and checks it byte for byte. A record is written for each preset.
 
-    Example: hicache-bench run --preset all --store count --gate results/baselines
+    Example: hicache-bench run --preset deepseek --tokens 8k,1M --store count
     """
     from hicache_bench.cli.choice import ALL, chosen_presets
     from hicache_bench.cli.terminal import print_note, progress
@@ -80,7 +84,8 @@ def run_command(
     from hicache_bench.records.io import check_writable, write_record
     from hicache_bench.units import parse_size, parse_tokens
     from hicache_bench.workflows.environment import reduced_command
-    from hicache_bench.workflows.run import RunOptions, run
+    from hicache_bench.workflows.meter import Meter
+    from hicache_bench.workflows.run import RunOptions, run, work_of
     from hicache_bench.workflows.variant import apply_options
 
     chosen = [apply_options(found, variant) for found in chosen_presets(preset)]
@@ -112,10 +117,11 @@ def run_command(
     paths: list[Path] = []
     try:
         with progress() as report:
-            for number, job in enumerate(jobs, 1):
-                report(f"{job.variant.spec.name}, {number} of {len(jobs)}")
-                records.append(run(job, report, print_note))
+            meter = Meter(report, [sum(work_of(job).values()) for job in jobs])
+            for job in jobs:
+                records.append(run(job, _named(job, meter), print_note, meter.within))
                 paths.append(write_record(records[-1], out, force=force))
+                meter.finish()
     finally:
         # A full disk must not cost the result of a long run, nor the last preset those before it.
         if records:
@@ -132,6 +138,10 @@ def run_command(
         raise VerificationError(f"{failed} checks failed; the record says what was expected and found")
     if exit_code:
         raise typer.Exit(exit_code)
+
+
+def _named(job: RunOptions, progress: Progress) -> Progress:
+    return lambda step: progress(f"{job.variant.spec.name}, {step}")
 
 
 def _gating(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hicache_bench.cli.quiet import takes_quiet
 from hicache_bench.cli.simulate_modes import Given, Mode, mode_of
 from hicache_bench.cli.variant import takes_variant
 
@@ -24,6 +25,7 @@ _LIST = "A list is swept."
 
 
 @takes_variant
+@takes_quiet
 def simulate_command(
     variant: VariantOptions,
     context: typer.Context,
@@ -105,6 +107,8 @@ def simulate_command(
 
     With --trace, requests are replayed against tiers of each capacity; seconds are modeled if a link or a
     system is given.
+
+    Example: hicache-bench simulate --preset deepseek --prefix 8k,32k --link s3
     """
     from hicache_bench.cli.lists import number, one_of, optional, values_of, whole
     from hicache_bench.errors import InputError

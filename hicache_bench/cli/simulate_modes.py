@@ -24,7 +24,7 @@ _OF_ANY_RECORD = frozenset(
     {
         "source", "link", "system", "prefix", "suffix", "policy", "prefetch", "prefetch_profile",
         "host_capacity", "concurrency", "queue", "break_even", "hidden_size", "active_parameters", "json",
-        "out",
+        "out", "quiet",
     }
 )  # fmt: skip
 """What a record of a run does not say already."""

@@ -6,9 +6,11 @@ import io
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,9 +20,12 @@ from hicache_bench.errors import OutputError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.status import Status
+    from rich.text import Text
 
 PIPED_WIDTH = 80
 _QUIET_SECONDS = 2.0
+_IS_SILENT = ContextVar("is_silent", default=False)
 
 # A terminal obeys these, and a name in a preset or a path may hold them: C0 but tab and line feed, DEL, C1.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
@@ -68,7 +73,16 @@ def print_json(data: object) -> None:
 
 
 def print_note(text: str) -> None:
-    """Print a line that is not a result, on stderr; one that nobody can read must not cost the result."""
+    """Print a line that is not a result, on stderr, unless notes are :func:`silenced`."""
+    if not _IS_SILENT.get():
+        print_aside(text)
+
+
+def print_aside(text: str) -> None:
+    """Print a line on stderr in any case: an error, or a result where another has stdout.
+
+    One that nobody can read must not cost the result.
+    """
     with suppress(OSError):
         typer.echo(visible(text), err=True)
 
@@ -98,24 +112,72 @@ def leave_quietly(exit_code: int = 0) -> None:
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
+def silenced() -> Iterator[None]:
+    """Notes and progress are left out until the block ends."""
+    token = _IS_SILENT.set(True)
+    try:
+        yield
+    finally:
+        _IS_SILENT.reset(token)
+
+
+@contextmanager
+def progress(clock: Callable[[], float] = time.monotonic) -> Iterator[Callable[[str], None]]:
     """A line on stderr that names the current step, on a terminal and after two seconds of work only."""
-    if not sys.stderr.isatty():
+    if _IS_SILENT.get() or not sys.stderr.isatty():
         yield _say_nothing
         return
-    from rich.console import Console
-    from rich.text import Text
+    line = _StatusLine(clock)
+    timer = threading.Timer(_QUIET_SECONDS, line.show)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield line.report
+    finally:
+        timer.cancel()
+        line.remove()
 
-    started = time.monotonic()
-    with Console(stderr=True).status("") as status:
-        status.stop()
 
-        def report(step: str) -> None:
-            status.update(Text(step))  # as it is: a bar or a name in brackets is no markup
-            if time.monotonic() - started > _QUIET_SECONDS:
-                status.start()
+class _StatusLine:
+    """The current step and the seconds since the start, redrawn until it is removed.
 
-        yield report
+    A timer shows it, not the next step: a first step that takes minutes is what needs it most.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._started = clock()
+        self._step = ""
+        self._status: Status | None = None
+        self._is_over = False
+        self._lock = threading.Lock()
+
+    def report(self, step: str) -> None:
+        self._step = step
+
+    def show(self) -> None:
+        from rich.console import Console
+
+        with self._lock:
+            if not self._is_over:
+                # Redrawn rarely: the samples of a run are being timed.
+                self._status = Console(stderr=True).status(self, refresh_per_second=4)
+                self._status.start()
+
+    def remove(self) -> None:
+        with self._lock:
+            self._is_over = True
+            if self._status is not None:
+                self._status.stop()
+
+    def __rich__(self) -> Text:
+        from rich.text import Text
+
+        from hicache_bench.workflows.meter import format_duration
+
+        # As it is: a bar or a name in brackets is no markup. One line: a terminal cannot erase a wrapped one.
+        passed = format_duration(self._clock() - self._started)
+        return Text(f"{passed}  {visible(self._step)}", no_wrap=True, overflow="ellipsis")
 
 
 def _say_nothing(step: str) -> None:

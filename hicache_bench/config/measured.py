@@ -41,6 +41,8 @@ def read_measured(name: str) -> Link:
     Raises:
         ConfigError: no such file, or no table of points that are positive numbers.
     """
+    if not name.strip():
+        raise ConfigError(f"{MEASURED} names no file; give {MEASURED}FILE, or the name of a link")
     content = read_input(name, limit=MAX_FILE_BYTES, what="the path of a record of bench, or of a table")
     file = PurePath(shown_name(name)).name
     try:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hicache_bench.engine.host import HostPool, buffer_ranges, check_host_pool
 from hicache_bench.engine.lookup import EndpointSearch, look_up_endpoint, look_up_prefix, resolve_lookup
-from hicache_bench.engine.metrics import MetricsSink
-from hicache_bench.engine.metrics_store import metrics_of
 from hicache_bench.engine.prefix import Prefix, PrefixKeys
 from hicache_bench.engine.reports import Lookup, RestoreReport, SaveReport
 from hicache_bench.engine.transfer import (
@@ -31,6 +30,9 @@ from hicache_bench.pools.keys import KeyBuilder
 from hicache_bench.pools.names import HitPolicy
 from hicache_bench.pools.registry import PoolDescriptorRegistry
 from hicache_bench.store.base import EXISTS, MISS, OK, KeyResult, KVStoreBackend
+
+if TYPE_CHECKING:
+    from hicache_bench.engine.metrics import MetricsSink
 
 UnitSelector = Callable[[KVPoolDescriptor, HostPool], BoolVector]
 """Scores a restored index: given the selected pool and the index's host pool, one flag per unit."""
@@ -68,7 +70,7 @@ class HybridKVController:
         self._keys = PrefixKeys(keys)
         self._store = store
         self._engine = engine or SelectiveTransferEngine(store, clock=clock)
-        self._metrics = metrics or metrics_of(store)
+        self._metrics: MetricsSink | None = metrics or store.metrics
         self._clock = clock
         for pool in self.pools:
             check_host_pool(pool, host_pools[pool.name])

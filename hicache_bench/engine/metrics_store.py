@@ -11,20 +11,6 @@ from hicache_bench.store.object_batch import ObjectBatch
 from hicache_bench.store.wrappers import Operation, StoreWrapper
 
 
-def metered(store: KVStoreBackend, metrics: MetricsSink | None) -> KVStoreBackend:
-    """``store`` itself, or with metrics the store that counts in them."""
-    return store if metrics is None else MeteredStore(store, metrics)
-
-
-def metrics_of(store: KVStoreBackend) -> MetricsSink | None:
-    """The metrics in which ``store``, or one inside it, is counted."""
-    while isinstance(store, StoreWrapper):
-        if isinstance(store, MeteredStore):
-            return store.metrics
-        store = store.inner
-    return None
-
-
 class MeteredStore(StoreWrapper):
     """Counts every batched call as the store answered it: keys, bytes that moved, hits, misses, failures.
 
@@ -48,7 +34,6 @@ class MeteredStore(StoreWrapper):
 
     @property
     def metrics(self) -> MetricsSink:
-        """Where this store is counted."""
         return self._metrics
 
     def batch_exists(self, keys: Sequence[str]) -> list[KeyResult]:

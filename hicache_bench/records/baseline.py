@@ -24,6 +24,8 @@ _OF_THE_MOMENT: Mapping[str, Any] = {
 }
 """What a baseline without timings leaves out: none of it can decide, and version control says it better."""
 
+_ADVICE = "those before it are written; make room there, or give a BASELINE that can be written"
+
 
 def read_baselines(path: Path) -> list[Filed]:
     """The baseline in a file, or those of a directory.
@@ -54,6 +56,7 @@ def update(path: Path, baselines: Sequence[Filed], news: Sequence[Filed]) -> tup
     Raises:
         VerificationError: a new record has failed checks.
         InputError: several records for one file.
+        OutputError: a baseline that cannot be written.
     """
     failed = [new for new in news if new.data["status"] != "ok"]
     if failed:
@@ -78,7 +81,7 @@ def update(path: Path, baselines: Sequence[Filed], news: Sequence[Filed]) -> tup
         else:
             target = _new_name(path, data, taken)
         taken.add(target)
-        written.append(write_data(data, target, force=True))
+        written.append(write_data(data, target, force=True, advice=_ADVICE))
     return written, unchanged
 
 

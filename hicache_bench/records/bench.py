@@ -44,7 +44,8 @@ class Series:
     ``warmups`` came before and count nowhere. ``starts`` are seconds since the first moment at which any of
     the concurrent clients could start. Of each sample, ``key_seconds`` went into building keys and
     ``store_seconds`` into store calls; ``verify_seconds`` (comparing every byte once) is outside all of them.
-    Meanwhile ``busy_processors`` of the machine worked, whoever for; None where the system does not tell.
+    Meanwhile ``busy_processors`` of the machine worked, whoever for, and ``own_processors`` of them for the
+    clients and the writer that served them. None where the system does not tell.
     """
 
     operation: str
@@ -63,6 +64,7 @@ class Series:
     store_seconds: tuple[float, ...]
     verify_seconds: float | None
     busy_processors: float | None
+    own_processors: float | None
     summary: Summary
 
 
@@ -72,7 +74,8 @@ class Together:
 
     Rates are over ``window_seconds``, in which every client was at work; a sample that lies partly in it
     counts in part. ``speed_up`` is all of them over the one alone, ``efficiency`` that over their number,
-    ``fairness`` Jain's index. ``busy_processors`` say why a second client may bring nothing.
+    ``fairness`` Jain's index. ``busy_processors`` and ``own_processors``, those of the series, say why a
+    second client may bring nothing.
     """
 
     operation: str
@@ -82,8 +85,10 @@ class Together:
     client_rates: tuple[float, ...]
     rate: float
     busy_processors: float | None
+    own_processors: float | None
     alone_rate: float
     alone_busy_processors: float | None
+    alone_own_processors: float | None
     speed_up: float
     efficiency: float
     fairness: float
@@ -93,8 +98,8 @@ class Together:
 class Loss:
     """Something that broke while ``doing`` was under way; its samples are not in the record.
 
-    ``client`` is None for the process that wrote the shared prefix. ``seconds`` passed until it was noticed
-    and replaced.
+    ``client`` is the one that noticed, None for the process that wrote the shared prefix; ``reason`` names
+    every process that was found killed. ``seconds`` passed from the start of the series until then.
     """
 
     client: int | None

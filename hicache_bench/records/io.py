@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 import math
-import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,9 +12,12 @@ from typing import Any, Protocol
 
 from hicache_bench.errors import InputError, OutputError
 from hicache_bench.records.decode import decode
+from hicache_bench.records.files import replace_file
 from hicache_bench.records.kinds import KINDS
 from hicache_bench.records.migrations import migrated
 from hicache_bench.records.sound import check_sound
+
+OUT_ADVICE = "give a writable directory with --out"
 
 
 class Record(Protocol):
@@ -50,8 +52,7 @@ def check_writable(out: Path, *, force: bool = False) -> None:
             pass
     except OSError as error:
         raise OutputError(
-            f"cannot write results to {str(out)!r}: {error.strerror or error}; "
-            "give a writable directory with --out"
+            f"cannot write results to {str(out)!r}: {error.strerror or error}; {OUT_ADVICE}"
         ) from error
 
 
@@ -73,50 +74,34 @@ def write_record(record: Record, out: Path, *, force: bool = False) -> Path:
     return write_data(record.to_dict(), target, force=force)
 
 
-def write_data(data: Mapping[str, Any], target: Path, *, force: bool = False) -> Path:
+def write_data(
+    data: Mapping[str, Any], target: Path, *, force: bool = False, advice: str = OUT_ADVICE
+) -> Path:
     """Write plain data to ``target`` in the same way.
+
+    ``advice`` ends the message: what to do where it cannot be written.
 
     Raises:
         OutputError: it cannot be written, or a file is there and ``force`` is not set.
     """
-    return write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", target, force=force)
+    text = json.dumps(data, indent=1, allow_nan=False) + "\n"
+    return write_text(text, target, force=force, advice=advice)
 
 
-def write_text(text: str, target: Path, *, force: bool = False) -> Path:
+def write_text(text: str, target: Path, *, force: bool = False, advice: str = OUT_ADVICE) -> Path:
     """Write ``text`` to ``target`` in the same way.
 
     Raises:
         OutputError: it cannot be written, or a file is there and ``force`` is not set.
     """
-    directory = target.parent
-    temporary = claimed = None
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=directory, prefix=".record-", suffix=".tmp", delete=False, encoding="utf-8"
-        ) as file:
-            temporary = Path(file.name)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        if not force:
-            # Claim the name first: a rename alone would replace a record that is there.
-            with target.open("x"):
-                claimed = target
-        temporary.replace(target)
-        claimed = None
+        replace_file(target, text.encode(), only_new=not force)
     except FileExistsError as error:
         raise _exists(target) from error
     except OSError as error:
         raise OutputError(
-            f"cannot write the record to {str(directory)!r}: {error.strerror or error}; "
-            "give a writable directory with --out"
+            f"cannot write {target.name} to {str(target.parent)!r}: {error.strerror or error}; {advice}"
         ) from error
-    finally:
-        for leftover in (temporary, claimed):
-            if leftover is not None:
-                leftover.unlink(missing_ok=True)
     return target
 
 
@@ -193,7 +178,11 @@ def _parse(path: Path, *, keep_nan: bool) -> Any:
     except UnicodeDecodeError as error:
         raise InputError(f"{str(path)!r} is not a JSON record: {error}") from error
     except OSError as error:
-        raise InputError(f"cannot read record {str(path)!r}: {error.strerror or error}") from error
+        raise InputError(
+            f"cannot read record {str(path)!r}: {error.strerror or error}{_what_to_read(path)}"
+        ) from error
+    if not text.strip():
+        raise InputError(f"{str(path)!r} is not a JSON record: it is empty")
     try:
         return json.loads(text, parse_float=number, parse_constant=number)
     except InputError:
@@ -203,5 +192,23 @@ def _parse(path: Path, *, keep_nan: bool) -> Any:
         raise InputError(f"{str(path)!r} is not a JSON record: {error}{cut}") from error
 
 
+def _what_to_read(path: Path) -> str:
+    """What can be done about a record that is not there; nothing to say of one that cannot be read."""
+    if path.is_dir():
+        return "; name a file in it"
+    if path.exists():
+        return ""
+    others = [found.name for found in record_files(path.parent) if found.name != path.name]
+    near = difflib.get_close_matches(path.name, others, n=1)
+    return f"; did you mean {near[0]!r}?" if near else "; hicache-bench records list DIR shows those of DIR"
+
+
 def _ends_early(error: Exception, text: str) -> bool:
-    return isinstance(error, json.JSONDecodeError) and error.pos >= len(text.rstrip()) > 0
+    if not isinstance(error, json.JSONDecodeError):
+        return False
+    rest = text[error.pos :].rstrip()
+    return error.msg.startswith("Unterminated string") or any(whole.startswith(rest) for whole in _WHOLE)
+
+
+_WHOLE = ("true", "false", "null", "-", ".", "e+", "e-")
+"""What a reader stops before if only the beginning of it is there; or if nothing is."""

@@ -22,14 +22,17 @@ class Kind:
     ``writer`` is the dataclass that writes it, as ``module:name``: a gate of runs need not import what a
     replay is made of. ``settings`` are top-level fields (``preset.name``: a field of one) in which two
     records must agree to be comparable. ``ignored`` are fields, at any depth, that are no metric: those that
-    follow from others, and seconds of which there is one sample. A new entry of the lists ``additions`` is
-    no regression: another length, another proof. ``evidence`` are the tags of its figures; none where each
-    of its results has its own.
+    follow from others, and seconds of which there is one sample; of a name of several words the last one
+    decides (``swa max_difference``). Entries of the sections ``timed`` went on for a given time, so their
+    ``figures`` say how fast the machine was. A new entry of the lists ``additions`` is no regression: another
+    length, another proof. ``evidence`` are the tags of its figures; none where each of its results has its
+    own.
     """
 
     writer: str
     settings: tuple[str, ...]
     ignored: frozenset[str] = frozenset()
+    timed: frozenset[str] = frozenset()
     additions: frozenset[str] = frozenset()
     evidence: tuple[Evidence, ...] = ()
 
@@ -39,6 +42,14 @@ class Kind:
         module, _, name = self.writer.partition(":")
         found: type[Any] = getattr(import_module(module), name)
         return found
+
+    def ignores(self, field: str) -> bool:
+        """Whether a field of this name is no metric."""
+        return field in self.ignored or field.rpartition(" ")[2] in self.ignored
+
+    def ignored_of(self, entry: Mapping[str, Any]) -> frozenset[str]:
+        """The fields of an entry of a list that are no metric."""
+        return self.ignored | {"figures"} if entry.get("section") in self.timed else self.ignored
 
 
 KINDS: Mapping[str, Kind] = {
@@ -51,7 +62,8 @@ KINDS: Mapping[str, Kind] = {
         ignored=frozenset(
             {
                 "preset", "load_average", "store_settings", "memory_bytes", "warmups", "starts", "summary",
-                "verify_seconds", "busy_processors", "together", "link_points", "losses", "warnings",
+                "verify_seconds", "busy_processors", "own_processors", "together", "link_points", "losses",
+                "warnings",
             }
         ),
         evidence=(Evidence.MEASURED,),
@@ -69,7 +81,8 @@ KINDS: Mapping[str, Kind] = {
     "roundtrip": Kind(
         writer="hicache_bench.records.proof:RoundtripRecord",
         settings=("presets", "seed", "store"),
-        ignored=frozenset({"store_settings", "figures", "seconds", "cases"}),
+        ignored=frozenset({"store_settings", "seconds", "digest_seconds", "gb_per_s", "max_difference"}),
+        timed=frozenset({"soak"}),
         additions=frozenset({"proofs"}),
         evidence=(Evidence.MEASURED,),
     ),

@@ -89,6 +89,9 @@ _MODELED = frozenset(
 )
 """Seconds, or the bandwidth that is needed."""
 
+FIGURES = "figures"
+"""Of a proof. What it restored and compared is as it was, or it proves something else."""
+
 _SECONDS = "seconds"
 FAILED_CHECKS = "failed checks"
 
@@ -114,11 +117,10 @@ def _walk(value: Any, where: Where, name: tuple[str, ...], kind: Kind, found: di
     elif name[-1] == "checks":
         found.update(_checks(value, where))
     elif value and isinstance(value[0], dict):
-        skipped = kind.ignored.union(_LABELS)
         for label, entry in _labelled(value):
             inside = (*where, (".".join(name), label))
             found[Key(inside, ())] = True  # an entry without any figure must not vanish unseen
-            _walk_fields(entry, inside, (), skipped, kind, found)
+            _walk_fields(entry, inside, (), kind.ignored_of(entry).union(_LABELS), kind, found)
     elif value or name[-1] not in _ENTRIES:
         found[Key(where, name)] = ", ".join(map(str, value))
 
@@ -132,7 +134,7 @@ def _walk_fields(
     found: dict[Key, Value],
 ) -> None:
     for field, value in fields.items():
-        if field in skipped:
+        if field in skipped or (" " in field and kind.ignores(field)):
             continue
         if type(value) in _PLAIN:  # most are, and a call for each would take half of the time
             found[Key(where, (*name, field))] = value
@@ -171,7 +173,7 @@ def _checks(checks: Sequence[Mapping[str, Any]], where: Where) -> Iterator[tuple
 def rule_of(name: tuple[str, ...]) -> Rule:
     """How a metric of this name is judged."""
     leaf = name[-1] if name else ""
-    if any(part in _EXPLAINING for part in name):
+    if name[:1] == (FIGURES,) or any(part in _EXPLAINING for part in name):
         return Rule(Sense.EXACT)
     if name[:1] == (FAILED_CHECKS,) or leaf in _FLAGS:
         return Rule(Sense.LOWER)

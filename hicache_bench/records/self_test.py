@@ -102,19 +102,23 @@ class _Perturber:
         """Everything that can happen to the value at ``holder[key]``."""
         value = holder[key]
         if isinstance(value, dict):
-            yield from self._object(value, place)
+            yield from self._object(value, place, self.kind.ignored)
         elif isinstance(value, list):
             yield from self._list(holder, key, value, place)
         else:
             yield from self._leaf(holder, key, value, place)
-        if isinstance(holder, dict) and value not in ([], {}):  # which hold no metric
+        if isinstance(holder, dict) and not self._is_empty(value):
             del holder[key]
             yield Perturbation(place, "gone", _WORSE)
             holder[key] = value
 
-    def _object(self, value: dict[str, Any], place: str) -> Iterator[Perturbation]:
+    def _is_empty(self, value: Any) -> bool:
+        """Whether it holds no metric."""
+        return value == [] or (isinstance(value, dict) and all(map(self.kind.ignores, value)))
+
+    def _object(self, value: dict[str, Any], place: str, ignored: frozenset[str]) -> Iterator[Perturbation]:
         for name in list(value):
-            if name not in self.kind.ignored:
+            if name.split(" ")[-1] not in ignored:
                 yield from self._field(value, name, f"{place}.{name}")
         amounts = [inner for inner in value.values() if isinstance(inner, dict) and any(inner.values())]
         if amounts and len(amounts) == len(value):
@@ -152,7 +156,7 @@ class _Perturber:
 
     def _entries(self, entries: list[Any], place: str) -> Iterator[Perturbation]:
         for index, entry in enumerate(entries):
-            yield from self._object(entry, f"{place}[{index}]")
+            yield from self._object(entry, f"{place}[{index}]", self.kind.ignored_of(entry))
             del entries[index]
             yield Perturbation(f"{place}[{index}]", "gone", _WORSE)
             entries.insert(index, entry)

@@ -1,7 +1,8 @@
 """Whether a record agrees with itself.
 
 Every field may have its right type, and the record still say what no command could have written: a ledger
-that does not balance, a sum that is none, ``ok`` over a failed check. A gate that compared such figures would
+that does not balance, a sum that is none, ``ok`` over a failed check, a check that passed and did not find
+what it expected. A gate that compared such figures would
 call the bytes that are missing from a sum an improvement.
 """
 
@@ -16,6 +17,11 @@ from hicache_bench.errors import InputError
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 """Preset names, as preset files may have them: they become file names, and lines of a terminal."""
+
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?")
+_BOUND = re.compile(rf"(?P<side>at least|at most|up to) (?P<limit>one|{_NUMBER.pattern})(?: s)?")
+_IN_ORDER = "in this order"
+_PARTS = " … "
 
 _STATUSES = ("ok", "failed")
 _UNITS = {"pages": "pages", "objects": "objects", "num_bytes": "bytes"}
@@ -59,6 +65,33 @@ def _verdict(data: Mapping[str, Any]) -> Iterator[str]:
     failed = next((check["name"] for check in _checks(data) if not check["passed"]), None)
     if status == "ok" and failed is not None:
         yield f"its status is ok, and the check {failed!r} failed"
+    for check in _checks(data):
+        if check["passed"] and not _holds(check["expected"], check["actual"]):
+            yield (
+                f"the check {check['name']!r} passed, and expected {check['expected']!r} where "
+                f"{check['actual']!r} was found"
+            )
+
+
+def _holds(expected: str, actual: str) -> bool:
+    """Whether what was found is what was expected, in the forms that checks have.
+
+    These are a text that must be the same, or that more may follow; a bound; numbers in order; parts that
+    must all be found.
+    """
+    if actual == expected or actual.startswith(f"{expected}: "):
+        return True
+    if bound := _BOUND.fullmatch(expected):
+        found = _NUMBER.match(actual)
+        if found is None:
+            return False
+        limit, number = float(bound["limit"].replace("one", "1")), float(found[0])
+        return number >= limit if bound["side"] == "at least" else number <= limit
+    if expected == _IN_ORDER:
+        numbers = [float(number) for number in _NUMBER.findall(actual)]
+        return bool(numbers) and numbers == sorted(numbers)
+    parts = expected.split(_PARTS)
+    return len(parts) > 1 and all(part in actual for part in parts)
 
 
 def _checks(data: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

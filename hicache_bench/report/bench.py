@@ -13,12 +13,14 @@ from hicache_bench.pools.descriptor import Rank
 from hicache_bench.records.bench import BenchRecord, Series, Summary, Together
 from hicache_bench.report.tables import plural
 from hicache_bench.stats import median, samples_for
+from hicache_bench.store.joined import UNKNOWN
 from hicache_bench.units import format_seconds, format_size, format_tokens
 
 _TAG = "[measured]"
 _SETTINGS_SHOWN = (
     "wheel", "protocol", "device", "segment_bytes", "capacity_bytes", "lease_ttl_ms", "lease_ttl_seconds",
-    "eviction_watermark", "eviction_ratio",
+    "eviction_watermark", "eviction_ratio", "master_http", "cluster_segments", "cluster_capacity_bytes",
+    "cluster_used_bytes", "cluster_clients", "cluster_evicted_keys",
 )  # fmt: skip
 _FEW_LEFT = 0.25
 """Processors that are idle while one client works; a second one needs more than that."""
@@ -58,12 +60,13 @@ def _heading(record: BenchRecord) -> Iterator[str]:
         f"{format_size(record.stored_bytes)} in {plural(record.stored_objects, 'object')}; "
         f"calls of up to {plural(record.batch_pages, 'page')}"
     )
-    shown = [
-        _setting(name, record.store_settings[name])
-        for name in _SETTINGS_SHOWN
-        if name in record.store_settings
-    ]
-    yield "settings: " + ", ".join(shown)
+    settings = {
+        name: record.store_settings[name] for name in _SETTINGS_SHOWN if name in record.store_settings
+    }
+    known = [_setting(name, value) for name, value in settings.items() if value != UNKNOWN]
+    yield "settings: " + ", ".join(known)
+    if unknown := [name for name, value in settings.items() if value == UNKNOWN]:
+        yield f"unknown here: {', '.join(unknown)}"
     yield f"{record.state}: " + "; ".join(
         f"{check.actual} keys {'before the save' if check.name.startswith('cold') else 'before the reads'}"
         for check in record.checks
@@ -227,9 +230,10 @@ def _why_no_faster(record: BenchRecord) -> Iterator[str]:
     """Several clients share processors with the threads that serve them."""
     processors = int(record.environment["processors"])
     for item in record.together:
-        busy = item.alone_busy_processors
-        if item.operation == "restore" and busy is not None and busy > processors - _FEW_LEFT:
-            yield (
-                f"restore {item.policy}: one client alone keeps {busy:.1f} of {processors} CPUs busy, with "
-                "its writer\nand whatever else runs; more clients have nothing to run on"
-            )
+        busy, own = item.alone_busy_processors, item.alone_own_processors
+        if item.operation != "restore" or busy is None or own is None or busy <= processors - _FEW_LEFT:
+            continue
+        yield (
+            f"restore {item.policy}: with one client, {busy:.1f} of {processors} CPUs are busy, {own:.1f} of "
+            "them with\nthis client and its writer; more clients have nothing to run on"
+        )

@@ -1,6 +1,6 @@
 """Grafana's classic dashboard model, as far as one dashboard needs it: variables, rows, panels in a grid.
 
-Field names and values are those of schema version 41 (Grafana 11.6 and 12; later ones migrate it):
+Field names and values are those of schema version 41 (Grafana 11.6; later ones migrate it):
 https://grafana.com/docs/grafana/latest/visualizations/dashboards/build-dashboards/view-dashboard-json-model/
 """
 

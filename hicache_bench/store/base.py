@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from types import TracebackType
+from typing import Any
 
 from hicache_bench.errors import StoreContractError
 
@@ -133,6 +134,11 @@ class KVStoreBackend(ABC):
     @abstractmethod
     def capabilities(self) -> StoreCapabilities:
         """What this backend can do."""
+
+    @property
+    def metrics(self) -> Any:
+        """The metrics in which this store, or one inside it, is counted; None where it is in none."""
+        return None
 
     @abstractmethod
     def register_buffer(self, address: int, num_bytes: int) -> None:

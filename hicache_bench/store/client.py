@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def probe(address: str, timeout: float = 1.5) -> None:
         InputError: not a HOST:PORT.
         StoreUnavailableError: nothing answers, or the name does not resolve in time.
     """
-    host, port = _split_address(address)
+    host, port = split_address(address)
     outcome: queue.SimpleQueue[OSError | None] = queue.SimpleQueue()
 
     def connect() -> None:
@@ -188,7 +189,9 @@ def check_protocol(protocol: str, device: str = "") -> None:
         StoreUnavailableError: no RDMA device, or not the one that is asked for.
     """
     if protocol not in _PROTOCOLS:
-        raise InputError(f"unknown protocol {protocol!r}; allowed: {', '.join(_PROTOCOLS)}")
+        nearest = get_close_matches(protocol.casefold(), _PROTOCOLS, n=1)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        raise InputError(f"unknown protocol {protocol!r}; allowed: {', '.join(_PROTOCOLS)}{hint}")
     if protocol != "rdma":
         if device:
             raise InputError(f"a device ({device}) is for the protocol rdma, not {protocol}; leave it out")
@@ -211,7 +214,7 @@ def address_towards(master_address: str) -> str:
     Raises:
         InputError: not a HOST:PORT.
     """
-    host, port = _split_address(master_address)
+    host, port = split_address(master_address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as route:
         try:
@@ -283,7 +286,12 @@ def _can_load(library: str) -> bool:
     return True
 
 
-def _split_address(address: str) -> tuple[str, int]:
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of a ``HOST:PORT``.
+
+    Raises:
+        InputError: it is none.
+    """
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     is_port = port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 1 << 16

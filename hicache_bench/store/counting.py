@@ -65,6 +65,8 @@ class CountingStore(KVStoreBackend):
         self._stats.exist_keys += len(keys)
         if all(map(sizes.__contains__, keys)):  # one pass in C; an invalid key is never stored
             return [OK] * len(keys)
+        if len(valid_key_indices(keys)) == len(keys):
+            return [OK if key in sizes else MISS for key in keys]
         return [OK if key in sizes else MISS if is_valid_key(key) else INVALID_PARAMS for key in keys]
 
     def batch_put_from(self, keys: Sequence[str], addresses: Buffers, sizes: Buffers) -> list[KeyResult]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Any
 
 from hicache_bench.links.bandwidth import BandwidthModel
 from hicache_bench.store.base import OK, Buffers, KeyResult, KVStoreBackend, StoreCapabilities, StoreStats
@@ -34,6 +35,10 @@ class StoreWrapper(KVStoreBackend):
     @property
     def capabilities(self) -> StoreCapabilities:
         return self._inner.capabilities
+
+    @property
+    def metrics(self) -> Any:
+        return self._inner.metrics
 
     @property
     def stats(self) -> StoreStats:

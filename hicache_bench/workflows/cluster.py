@@ -7,6 +7,10 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
+import numpy as np
+
+from hicache_bench.engine.controller import remove_prefix
+from hicache_bench.engine.prefix import Prefix
 from hicache_bench.models.engine_profile import cluster_pools
 from hicache_bench.planning.policy import SavePolicy
 from hicache_bench.pools.descriptor import KVPoolDescriptor, Rank
@@ -14,6 +18,7 @@ from hicache_bench.pools.keys import KeyBuilder
 from hicache_bench.pools.names import AttentionType, Sharding
 from hicache_bench.pools.registry import Decision, PoolDescriptorRegistry
 from hicache_bench.records.schema import PoolRecord, SharingRecord
+from hicache_bench.store.base import KVStoreBackend
 from hicache_bench.workflows.prefix import PrefixLayout, build_registry, lay_out
 from hicache_bench.workflows.variant import Variant
 
@@ -98,6 +103,25 @@ def lay_out_ranks(
     """
     layouts = tuple(lay_out(member.registry, num_tokens, policy, ring_pages=ring_pages) for member in members)
     return ClusterLayout(tuple(members), layouts)
+
+
+def remove_prefixes(
+    parts: Iterable[tuple[Sequence[KVPoolDescriptor], Prefix]], keys: KeyBuilder, store: KVStoreBackend
+) -> int:
+    """Take prefixes out of a store that goes on; return how many objects may still be there.
+
+    ``parts`` are the pools to clear and the prefix in them. The first part that cannot be cleared ends it,
+    and all objects of the others are counted: each would wait anew for a master that is gone.
+    """
+    remaining = 0
+    for pools, prefix in parts:
+        if not remaining:
+            remaining = remove_prefix(pools, keys, store, prefix)
+            continue
+        for pool in pools:
+            num_units = int(np.count_nonzero(prefix.slots[pool.name] >= 0))
+            remaining += num_units * len(pool.stored_components)
+    return remaining
 
 
 def pool_records(members: Sequence[Member]) -> tuple[PoolRecord, ...]:

@@ -14,6 +14,7 @@ from hicache_bench.records.gate import Filed, GateReport, gate, read_side
 from hicache_bench.records.io import Record
 from hicache_bench.records.self_test import SelfTest, self_test
 from hicache_bench.records.thresholds import Thresholds
+from hicache_bench.workflows.meter import Meter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +140,11 @@ def self_test_files(path: Path, thresholds: Thresholds, progress: Callable[[str]
         InputError: no baseline, or a file that is none.
     """
     tests = {}
-    for baseline in read_baselines(path):
+    baselines = read_baselines(path)
+    meter = Meter(progress, [1.0] * len(baselines))
+    for baseline in baselines:
         name = baseline.name or path.name
-        progress(f"perturbing {name}")
+        meter(f"perturbing {name}")
         tests[name] = self_test(baseline.data, thresholds)
+        meter.finish()
     return SelfTested(tests=tests)

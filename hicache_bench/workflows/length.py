@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import starmap
 from typing import TypeVar
 
-from hicache_bench.engine.controller import remove_prefix
 from hicache_bench.engine.lookup import find_endpoint, resolve_lookup
 from hicache_bench.engine.prefix import Prefix
 from hicache_bench.engine.reports import Lookup, SaveReport
@@ -17,7 +16,7 @@ from hicache_bench.planning.resolve import alignment_pages, alignment_warning, r
 from hicache_bench.records.schema import Check, Evidence, LengthResult, RankResult
 from hicache_bench.units import format_tokens
 from hicache_bench.workflows.accounts import amount, policy_totals, saved_pools
-from hicache_bench.workflows.cluster import ClusterLayout, Member
+from hicache_bench.workflows.cluster import ClusterLayout, Member, remove_prefixes
 from hicache_bench.workflows.prefix import FixtureBytes, PrefixLayout, prompt_prefix
 from hicache_bench.workflows.rank import Endpoint, RankJob, Setting, equal
 
@@ -100,10 +99,8 @@ class LengthJob:
         """Take what was saved out of a store that goes on; return how many objects may still be there."""
         setting = self.setting
         setting.progress("removing what was saved from the cluster")
-        return sum(
-            remove_prefix(member.owned, setting.keys, setting.store, prefix)
-            for member, prefix in zip(self.cluster.members, self._prefixes(), strict=True)
-        )
+        owned = [member.owned for member in self.cluster.members]
+        return remove_prefixes(zip(owned, self._prefixes(), strict=True), setting.keys, setting.store)
 
     def _found(self, jobs: Sequence[RankJob]) -> tuple[list[Lookup], dict[TransferPolicy, Endpoint]]:
         """What each rank finds, and the endpoint of all of them under each policy."""

@@ -17,6 +17,7 @@ from types import TracebackType
 from hicache_bench.engine.metrics import MetricsSink
 from hicache_bench.engine.metrics_text import CONTENT_TYPE
 from hicache_bench.errors import InputError, OutputError
+from hicache_bench.records.files import replace_file
 
 LOOPBACK = "127.0.0.1"
 FILE_SECONDS = 5.0
@@ -92,27 +93,11 @@ class MetricsFile:
         """
         if self._metrics.is_empty:
             return
-        temporary = None
         try:
-            # The collector reads every *.prom of the directory, so the unfinished file is none.
-            with tempfile.NamedTemporaryFile(
-                "w",
-                dir=self._path.parent,
-                prefix=f".{self._path.name}-",
-                suffix=".tmp",
-                delete=False,
-                encoding="utf-8",
-            ) as file:
-                temporary = Path(file.name)
-                file.write(self._render(self._metrics))
-            temporary.chmod(0o644)  # the node exporter runs as a user of its own
-            temporary.replace(self._path)
-            temporary = None
+            self._path.parent.stat()  # a directory that has gone since then is told, and not made
+            replace_file(self._path, self._render(self._metrics).encode())
         except OSError as error:
             raise self._refusal(error) from error
-        finally:
-            if temporary is not None:
-                temporary.unlink(missing_ok=True)
 
     def __enter__(self) -> MetricsFile:
         self._thread.start()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 
@@ -25,10 +25,9 @@ from hicache_bench.trace.tier import Eviction
 from hicache_bench.units import format_size
 from hicache_bench.workflows.environment import describe_environment, library_versions
 from hicache_bench.workflows.identity import deployment_dict, preset_dict
+from hicache_bench.workflows.meter import Progress, Share
 from hicache_bench.workflows.replay_options import ReplayOptions, TimeModel
 from hicache_bench.workflows.traces import trace_record
-
-Progress = Callable[[str], None]
 
 NO_OUTPUTS = "decode KV is not modelled: the trace has no output_hash_ids to follow it by"
 OUTPUTS_LEFT_OUT = "decode KV is not modelled; the trace has its ids: --include-output all, or attention"
@@ -47,8 +46,10 @@ class Scenario:
     save: SavePolicy
 
 
-def replay_trace(options: ReplayOptions, progress: Progress) -> ReplayRecord:
+def replay_trace(options: ReplayOptions, progress: Progress, share: Share | None = None) -> ReplayRecord:
     """Replay ``options.trace`` for every capacity, eviction, policy and save policy.
+
+    ``share`` is told, after each of them, how much is done.
 
     Raises:
         InputError: blocks that are no whole number of pages, outputs without ids, too many pages.
@@ -66,7 +67,7 @@ def replay_trace(options: ReplayOptions, progress: Progress) -> ReplayRecord:
     first = first_measured(len(trace), options.measured_percent)
     ubiquitous = ubiquitous_pages(trace, paths)
     runner = _Runner(options, paths, pools_stored, first, ubiquitous)
-    results = runner.run_all(scenarios(options, pools_stored), progress)
+    results = runner.run_all(scenarios(options, pools_stored), progress, share)
     return ReplayRecord(
         created_utc=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         command=options.command,
@@ -148,7 +149,9 @@ class _Runner:
         self._known: dict[object, _Outcome] = {}
         self._roomy: dict[object, _Outcome] = {}
 
-    def run_all(self, asked: Sequence[Scenario], progress: Progress) -> tuple[ReplayResult, ...]:
+    def run_all(
+        self, asked: Sequence[Scenario], progress: Progress, share: Share | None
+    ) -> tuple[ReplayResult, ...]:
         """Small capacities first: what evicts nothing is the same with any more room."""
         options = self._options
         points = [
@@ -158,7 +161,11 @@ class _Runner:
             for scenario in asked
         ]
         rising = sorted(points, key=lambda point: math.inf if point[0] is None else point[0])
-        found = {point: self._run(*point, progress) for point in rising}
+        found: dict[tuple[int | None, Eviction, Scenario], ReplayResult] = {}
+        for point in rising:
+            found[point] = self._run(*point, progress)
+            if share is not None:
+                share(len(found) / len(points))
         return tuple(found[point] for point in points)
 
     def _run(

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from hicache_bench.config.schema import ModelPreset
 from hicache_bench.records.replay import ReplayRecord
 from hicache_bench.trace.replay import Limits
-from hicache_bench.workflows.replay import Progress, replay_trace
+from hicache_bench.workflows.meter import Meter, Progress
+from hicache_bench.workflows.replay import replay_trace
 from hicache_bench.workflows.replay_options import ReplayArguments, ReplayOptions, TimeModel, parse_replay
-from hicache_bench.workflows.sweep import combinations, num_combinations, progress_line
+from hicache_bench.workflows.sweep import combinations, num_combinations
 from hicache_bench.workflows.variant import Variant, VariantOptions, apply_options
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def replay_sweep(options: SweepOptions, progress: Progress) -> Iterator[ReplayRe
     """
     total = num_combinations(options.axes)
     parsed: ReplayOptions | None = None
-    started = time.monotonic()
+    meter = Meter(progress, [1.0] * total)
     for number, values in enumerate(combinations(options.axes), 1):
         point = ReplayPoint(**values)
         variant, times = _served(options, point)
@@ -107,13 +106,8 @@ def replay_sweep(options: SweepOptions, progress: Progress) -> Iterator[ReplayRe
                 threshold_tokens=threshold,
             ),
         )
-        line = progress_line(number, total, time.monotonic() - started)
-        where = f"{line}: " if total > 1 else ""
-        yield replace(replay_trace(asked, partial(_tell, progress, where)), point=number, points=total)
-
-
-def _tell(progress: Progress, where: str, step: str) -> None:
-    progress(where + step)
+        yield replace(replay_trace(asked, meter, meter.within), point=number, points=total)
+        meter.finish()
 
 
 def _served(options: SweepOptions, point: ReplayPoint) -> tuple[Variant, TimeModel | None]:

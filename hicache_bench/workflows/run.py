@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
+from typing import TYPE_CHECKING
 
 from hicache_bench import __version__
-from hicache_bench.engine.metrics import MetricsSink
 from hicache_bench.errors import InputError, MemoryBudgetError
+from hicache_bench.planning.footprint import distinct_pools, total_footprint
 from hicache_bench.planning.policy import SavePolicy
 from hicache_bench.pools.keys import NamespacedKeyBuilder
 from hicache_bench.records.schema import SCHEMA_VERSION, LengthResult, RunRecord
@@ -21,10 +22,14 @@ from hicache_bench.workflows.environment import describe_environment, library_ve
 from hicache_bench.workflows.identity import deployment_dict, preset_dict
 from hicache_bench.workflows.length import LengthJob
 from hicache_bench.workflows.memory import MEMORY_SHARE, usable_memory_bytes
-from hicache_bench.workflows.rank import Progress, Setting
+from hicache_bench.workflows.meter import Progress, Share
+from hicache_bench.workflows.rank import Setting
 from hicache_bench.workflows.stores import arena_bytes, check_store, open_store
 from hicache_bench.workflows.variant import Variant
 from hicache_bench.workflows.ways import Way, combined, ways
+
+if TYPE_CHECKING:
+    from hicache_bench.engine.metrics import MetricsSink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +53,23 @@ class RunOptions:
     metrics: MetricsSink | None = None
 
 
-def run(options: RunOptions, progress: Progress, note: Progress | None = None) -> RunRecord:
+def work_of(options: RunOptions) -> dict[int, int]:
+    """How much each length is beside the others: bytes that are stored, or pages where they are counted."""
+    variant = options.variant
+    lengths = dict.fromkeys(options.token_lengths)  # a length that is named twice is run once
+    if options.store == "count":
+        return {tokens: tokens // variant.page_tokens for tokens in lengths}
+    pools = distinct_pools(variant.pools.values())
+    return {tokens: total_footprint(pools, tokens, options.save_policy).stored for tokens in lengths}
+
+
+def run(
+    options: RunOptions, progress: Progress, note: Progress | None = None, share: Share | None = None
+) -> RunRecord:
     """Do the job for every length, on every rank, and return the record.
 
     ``note`` gets what a user should know before a length starts: the memory that it takes in little memory.
+    ``share`` is told, after each length, how much of the work is done.
 
     A length that does not fit in memory is moved through a ring of host pages, or in part, or counted on a
     store of sizes.
@@ -65,14 +83,16 @@ def run(options: RunOptions, progress: Progress, note: Progress | None = None) -
     variant = options.variant
     _check_queries(options)
     members = members_of(variant)
-    lengths = dict.fromkeys(options.token_lengths)  # a length that is named twice is run once
     budget = _memory_budget(options.memory_bytes) if options.store != "count" else 0
     # A joined cluster may hold objects of an earlier run; fresh tokens make fresh keys.
     token_seed = int.from_bytes(os.urandom(4), "little") if options.master else 0
-    results = [
-        _run_length(options, members, tokens, token_seed, budget, progress, note or progress)
-        for tokens in lengths
-    ]
+    results: list[LengthResult] = []
+    work, done = work_of(options), 0
+    for tokens, part in work.items():
+        results.append(_run_length(options, members, tokens, token_seed, budget, progress, note or progress))
+        done += part
+        if share is not None:
+            share(done / sum(work.values()))
     keys, asked = variant.keys, variant.options
     return RunRecord(
         schema_version=SCHEMA_VERSION,

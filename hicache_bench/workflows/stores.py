@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
-from hicache_bench.engine.metrics import MetricsSink
-from hicache_bench.engine.metrics_store import metered
 from hicache_bench.errors import InputError
 from hicache_bench.store.base import KVStoreBackend
 from hicache_bench.store.counting import CountingStore
+
+if TYPE_CHECKING:
+    from hicache_bench.engine.metrics import MetricsSink
 
 STORES = ("local", "count", "mooncake")
 _ARENA_SLACK = 1.25
@@ -23,6 +25,7 @@ _MIN_ARENA_BYTES = 64 << 20
 class OpenStore:
     """A store that is open, and its effective settings, those of a private master included.
 
+    Those of a joined cluster are what its master tells, and ``unknown`` where it does not.
     ``master`` is the ``HOST:PORT`` at which another process can join it; None for a store of this process.
     """
 
@@ -40,7 +43,8 @@ def check_store(name: str, master: str | None, segment_bytes: int | None) -> Non
     """Refuse a store that :func:`open_store` could not open, before any work is done.
 
     Raises:
-        InputError: an unknown store, or a master or segment for a store that has none.
+        InputError: an unknown store, a master or segment for a store that has none, a private store without
+            room.
     """
     if name not in STORES:
         nearest = get_close_matches(name.casefold(), STORES, n=1)
@@ -50,6 +54,11 @@ def check_store(name: str, master: str | None, segment_bytes: int | None) -> Non
         raise InputError(f"--master is for --store mooncake, not {name!r}")
     if segment_bytes is not None and name != "mooncake":
         raise InputError(f"--segment is for --store mooncake, not {name!r}")
+    if segment_bytes == 0 and master is None:
+        raise InputError(
+            "--segment 0 leaves a private store without room; leave it out for what is needed, or join a "
+            "cluster that has room with --master"
+        )
 
 
 @contextmanager
@@ -78,27 +87,36 @@ def open_store(
         from hicache_bench.store.local import LocalKVStore
 
         with LocalKVStore(arena_bytes(stored_bytes)) as store:
-            yield OpenStore(metered(store, metrics), store.settings)
+            yield OpenStore(_metered(store, metrics), store.settings)
     elif name == "count":
         with CountingStore() as store:
             yield OpenStore(store, store.settings)
     else:
         with _open_mooncake(arena_bytes(stored_bytes), master, segment_bytes) as opened:
-            yield replace(opened, backend=metered(opened.backend, metrics))
+            yield replace(opened, backend=_metered(opened.backend, metrics))
 
 
 @contextmanager
 def _open_mooncake(capacity_bytes: int, master: str | None, segment_bytes: int | None) -> Iterator[OpenStore]:
     # Imported here: only this store needs them, and they look for the wheel.
     from hicache_bench.store.client import open_mooncake
+    from hicache_bench.store.joined import joined_settings
     from hicache_bench.store.master import ManagedMaster
 
     if master is not None:
         with open_mooncake(master, segment_bytes=segment_bytes or 0) as store:
-            yield OpenStore(store, store.settings, master)
+            yield OpenStore(store, {**store.settings, **joined_settings(store, master)}, master)
         return
     with (
         ManagedMaster() as managed,
         open_mooncake(managed.address, segment_bytes=segment_bytes or capacity_bytes) as store,
     ):
         yield OpenStore(store, {**managed.settings, **store.settings}, managed.address)
+
+
+def _metered(store: KVStoreBackend, metrics: MetricsSink | None) -> KVStoreBackend:
+    if metrics is None:
+        return store
+    from hicache_bench.engine.metrics_store import MeteredStore
+
+    return MeteredStore(store, metrics)

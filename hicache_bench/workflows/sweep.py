@@ -9,15 +9,12 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from hicache_bench.errors import InputError
-from hicache_bench.units import format_seconds
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 MAX_POINTS = 10_000
 """More is a slip: each is a file."""
-
-_BAR_CELLS = 20
 
 
 def combinations(axes: DataclassInstance) -> Iterator[dict[str, Any]]:
@@ -42,12 +39,3 @@ def num_combinations(axes: DataclassInstance) -> int:
             f"these lists make {number:,} points, and each is a file; allowed: at most {MAX_POINTS:,}"
         )
     return number
-
-
-def progress_line(number: int, total: int, seconds: float) -> str:
-    """A bar of the points before ``number``, which took ``seconds``, and the time left at their pace."""
-    done = number - 1
-    filled = _BAR_CELLS * done // total
-    bar = "#" * filled + "-" * (_BAR_CELLS - filled)
-    left = f", about {format_seconds(seconds / done * (total - done))} left" if done else ""
-    return f"[{bar}] point {number:,} of {total:,}{left}"

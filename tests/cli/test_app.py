@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import hicache_bench
+from hicache_bench.cli.app import COMMANDS
 from tests.cli.command import ENTRY, Command, run_apart
 
 HEAVY = ("numpy", "pandas", "matplotlib", "mooncake", "yaml", "torch", "sglang")
@@ -77,3 +78,28 @@ def test_memory_that_runs_out_is_told_in_one_line(command: Command, monkeypatch:
     monkeypatch.setattr("hicache_bench.workflows.run.run", full)
     answer = command("run", "--preset", "kitchen-sink", "--store", "count")
     answer.assert_refused(2, "more memory than there is; use fewer tokens")
+
+
+def test_a_command_imports_no_other_one() -> None:
+    """Building the options of all commands would be most of a short start."""
+    script = f"""
+import atexit, sys
+atexit.register(lambda: print(*sorted(m for m in sys.modules if m.startswith("hicache_bench.cli."))))
+{ENTRY}
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, "doctor", "-h"], capture_output=True, text=True, check=True
+    )
+    others = set(COMMANDS) - {"doctor"}
+    loaded = {name.rpartition(".")[2] for name in done.stdout.splitlines()[-1].split()}
+    assert "doctor" in loaded
+    assert not others & loaded
+
+
+def test_help_has_every_command_in_order(command: Command) -> None:
+    lines = command("--help").out.partition("Commands:\n")[2].splitlines()
+    assert list(COMMANDS) == [line.split()[0] for line in lines]
+
+
+def test_a_slip_gets_the_nearest_command(command: Command) -> None:
+    command("bnech").assert_refused(2, "No such command 'bnech'. Did you mean 'bench'?")

@@ -4,6 +4,7 @@ import pytest
 
 from hicache_bench.cli.choice import chosen_presets
 from hicache_bench.errors import ConfigError
+from tests.cli.command import Command
 from tests.workflows.runs import PRESETS
 
 
@@ -26,3 +27,17 @@ def test_each_preset_once(text: str, names: list[str]) -> None:
 def test_no_preset_of_that_name(text: str) -> None:
     with pytest.raises(ConfigError, match=r"no preset is named|''"):
         chosen_presets(text)
+
+
+def test_a_store_that_moves_nothing_is_not_among_those_allowed(command: Command) -> None:
+    for name in ("bench", "roundtrip"):
+        for store in ("''", "lokal"):
+            answer = command(name, "--preset", "kitchen-sink", "--store", store.strip("'"))
+            answer.assert_refused(2, "--store", "allowed: local, mooncake")
+            assert "count" not in answer.err
+        command(name, "--preset", "kitchen-sink", "--store", "count").assert_refused(2, "count")
+
+
+def test_a_measured_link_without_a_file_is_told(command: Command) -> None:
+    answer = command("simulate", "--preset", "kitchen-sink", "--link", "measured:")
+    answer.assert_refused(2, "measured: names no file; give measured:FILE")

@@ -139,7 +139,7 @@ def test_faults_and_a_soak_from_the_command_line(command: Command, out: Path) ->
         "--injections",
         10,
         "--soak",
-        "0.2s",
+        "2s",
         "--checksum",
         "xxh3",
         "--out",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
@@ -13,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hicache_bench.cli import terminal
 from hicache_bench.cli.terminal import visible
 from hicache_bench.config.catalogue import shipped_files
 from tests.cli.command import ENTRY, Command, start
@@ -185,19 +183,3 @@ def test_a_key_is_whole_on_any_stream(tmp_path: Path) -> None:
 def test_json_is_ascii_and_stays_json(tmp_path: Path) -> None:
     code, out, _ = answer_of(["presets", "list", "--json"], tmp_path, PYTHONIOENCODING="ascii")
     assert (0, len(shipped_files())) == (code, len(json.loads(out)))
-
-
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_step_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bar in brackets, or a preset's name, is no markup."""
-    shown = _Terminal()
-    monkeypatch.setattr("sys.stderr", shown)
-    monkeypatch.setattr(terminal, "_QUIET_SECONDS", 0.0)
-    monkeypatch.setenv("TERM", "xterm")
-    with terminal.progress() as report:
-        report("[##--] point 3 of 4 of [red]")
-    assert "[##--] point 3 of 4 of [red]" in shown.getvalue()

@@ -7,7 +7,7 @@ import pytest
 
 from hicache_bench.engine.controller import HybridKVController
 from hicache_bench.engine.metrics import STORE_PREFIX, MetricsSink
-from hicache_bench.engine.metrics_store import MeteredStore, metered, metrics_of
+from hicache_bench.engine.metrics_store import MeteredStore
 from hicache_bench.errors import StoreClosedError
 from hicache_bench.store.base import EXISTS, INVALID_PARAMS, MISS, NO_SPACE, OK, Buffers, KeyResult, error
 from hicache_bench.store.counting import CountingStore
@@ -106,8 +106,8 @@ def test_the_store_saw_the_bytes_of_the_ledger() -> None:  # cases E85
 def test_a_controller_counts_where_its_store_does() -> None:
     outer, inner, own = MetricsSink(), MetricsSink(), MetricsSink()
     store = StoreWrapper(MeteredStore(StoreWrapper(MeteredStore(CountingStore(), inner)), outer))
-    assert outer is metrics_of(store)
-    assert metrics_of(StoreWrapper(CountingStore())) is None
+    assert outer is store.metrics
+    assert StoreWrapper(CountingStore()).metrics is None
     rig = Rig([LATENT], 4)
     rig.controller.close()
     metered_store = MeteredStore(rig.store, outer)
@@ -117,9 +117,3 @@ def test_a_controller_counts_where_its_store_does() -> None:
         controller.close()
         assert value(expected, "written_pages", pool="kv") is not None
     assert 0 == value(own, "written_pages", pool="kv")
-
-
-def test_without_metrics_a_store_is_itself() -> None:
-    store = CountingStore()
-    assert store is metered(store, None)
-    assert isinstance(metered(store, MetricsSink()), MeteredStore)

@@ -6,7 +6,8 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -65,14 +66,27 @@ class Saboteur:
 
 def workers() -> list[int]:
     """Processes of the bench that this process runs, oldest first."""
+    found = descendants(os.getpid())
     return sorted(
-        pid for pid in descendants(os.getpid()) if "bench.child" in Path(f"/proc/{pid}/cmdline").read_text()
+        (pid for pid in found if "bench.child" in Path(f"/proc/{pid}/cmdline").read_text()), key=started
     )
 
 
-def newest_master() -> int:
-    """Not that of a fixture."""
-    return max(pid for pid, name in descendants(os.getpid()).items() if name.startswith("mooncake_master"))
+def started(pid: int) -> int:
+    """When a process began, in ticks: numbers of processes start again at the lowest."""
+    return int(_status(pid)[19])
+
+
+def _status(pid: int) -> list[str]:
+    """Fields 3 and on of ``/proc/PID/stat``."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def newest_master(part: str = "mooncake_master") -> int:
+    """The master, or its guard; not that of a fixture."""
+    masters = [pid for pid, name in descendants(os.getpid()).items() if name.startswith("mooncake_master")]
+    pid = max(masters, key=started)
+    return int(_status(pid)[1]) if part == "guard" else pid  # the guard's only child is the master
 
 
 def names(record: BenchRecord) -> list[tuple[str, str | None, int]]:
@@ -125,9 +139,18 @@ def test_a_warm_store_is_proven_to_be() -> None:
 def test_a_joined_cluster_keeps_nothing_of_a_run(
     mooncake_store: MooncakeStoreBackend, managed_master: ManagedMaster
 ) -> None:
-    record = run(master=managed_master.address, clients=1)
+    http_port = int(managed_master.http_address.rpartition(":")[2])
+    record = run(master=managed_master.address, master_http_port=http_port, clients=1)
     assert "ok" == record.status
     assert 0 == mooncake_store.remove_all(force=True)
+    # What the master tells, and that it does not tell how it was started.
+    settings = record.store_settings
+    assert ("unknown", "unknown") == (settings["lease_ttl_ms"], settings["eviction_watermark"])
+    assert (f"port {http_port}", 1, 64 << 20, 0) == (
+        settings["master_http"], settings["cluster_segments"], settings["cluster_capacity_bytes"],
+        settings["cluster_keys"],
+    )  # fmt: skip
+    assert 0 == settings["segment_bytes"]
 
 
 @pytest.mark.slow
@@ -159,14 +182,18 @@ def test_a_killed_process_is_replaced_and_the_loss_told(victim: int, doing: str)
     record = run(killer, clients=2, operations=(doing.split(maxsplit=1)[0],))
     (loss,) = record.losses
     assert doing == loss.doing
+    assert f"{['writer', 'client 0', 'client 1'][victim]} ended with SIGKILL" in loss.reason
     assert "ok" == record.status
     assert (doing.split(maxsplit=1)[0], "dense", 2) == names(record)[-1]
 
 
-def test_a_dead_master_is_replaced() -> None:
-    killer = Saboteur("lookup dense", lambda: os.kill(newest_master(), signal.SIGKILL))
+@pytest.mark.parametrize("victim", ["mooncake_master", "guard"])
+def test_a_dead_master_is_replaced(victim: str) -> None:
+    killer = Saboteur("lookup dense", lambda: os.kill(newest_master(victim), signal.SIGKILL))
     record = run(killer, operations=("lookup",))
-    assert ["lookup dense"] == [loss.doing for loss in record.losses]
+    (loss,) = record.losses
+    assert "lookup dense" == loss.doing
+    assert loss.reason.endswith("; the private master has ended")
     assert "ok" == record.status
 
 
@@ -218,8 +245,10 @@ def test_whatever_ends_it_leaves_nothing(end: signal.Signals, tmp_path: Path) ->
     arguments = ("--preset", PRESET, "--store", "mooncake", "--clients", 2, "--min-time", "20s")
     with start("bench", *arguments, "--out", tmp_path / "results") as process:
         wait_until(lambda: len(descendants(process.pid)) >= 5, process)
-        time.sleep(1.0)
+        # Two of the master, two of each client: every process has joined.
+        wait_until(lambda: len(listening(descendants(process.pid))) >= 8, process)
         children = descendants(process.pid)
+        sockets, shared = listening(children), shared_files(children)
         process.send_signal(end)
         answer = finish(process)
     assert answer.code == (-end if end is signal.SIGKILL else 130)
@@ -227,7 +256,32 @@ def test_whatever_ends_it_leaves_nothing(end: signal.Signals, tmp_path: Path) ->
     while any(map(is_alive, children)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert [] == [name for pid, name in children.items() if is_alive(pid)]
+    assert not sockets & {row[9] for row in listeners()}
+    assert not any(path.exists() for path in shared)
     assert not (tmp_path / "results").exists()
+
+
+def listeners() -> list[list[str]]:
+    """Rows of every listening socket; the tenth column is its inode."""
+    tables = [Path(f"/proc/net/{name}") for name in ("tcp", "tcp6")]
+    rows = [line.split() for table in tables if table.exists() for line in table.read_text().splitlines()[1:]]
+    return [row for row in rows if row[3] == "0A"]
+
+
+def listening(pids: Iterable[int]) -> set[str]:
+    """Inodes of the sockets on which these processes listen."""
+    held: set[str] = set()
+    for pid in pids:
+        for handle in Path(f"/proc/{pid}/fd").glob("*"):
+            with suppress(OSError):  # closed since
+                held.add(str(handle.readlink()).removeprefix("socket:[").removesuffix("]"))
+    return held & {row[9] for row in listeners()}
+
+
+def shared_files(pids: Iterable[int]) -> set[Path]:
+    """Files of shared memory that these processes map."""
+    maps = "\n".join(Path(f"/proc/{pid}/maps").read_text() for pid in pids)
+    return {Path(word) for word in maps.split() if word.startswith("/dev/shm/")}  # noqa: S108 - looked at only
 
 
 @pytest.mark.slow

@@ -100,14 +100,14 @@ TRANSFER_MUTANTS = (
     Mutant(
         "a batch one page short",
         _TRANSFER,
-        "for request in requests], self._batch_pages):",
-        "for request in requests], max(1, self._batch_pages - 1)):",
+        "_batches(requests, self._batch_pages)",
+        "_batches(requests, max(1, self._batch_pages - 1))",
     ),
     Mutant(
         "a batch one page long",
         _TRANSFER,
-        "for request in requests], self._batch_pages):",
-        "for request in requests], self._batch_pages + 1):",
+        "_batches(requests, self._batch_pages)",
+        "_batches(requests, self._batch_pages + 1)",
     ),
     Mutant(
         "one call for all pages",
@@ -136,7 +136,7 @@ TRANSFER_MUTANTS = (
     Mutant(
         "answers of the wrong number",
         _TRANSFER,
-        "if len(answered) != span.stop - span.start:",
+        "if len(answered) != len(keys):",
         "if len(answered) > 1 << 30:",
     ),
     Mutant(

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from hicache_bench.errors import InputError, VerificationError
+from hicache_bench.errors import InputError, OutputError, VerificationError
 from hicache_bench.records.baseline import as_baseline, read_baselines, update
 from hicache_bench.records.gate import Filed, read_side
 from hicache_bench.records.io import read_record
@@ -50,6 +52,20 @@ def test_a_new_baseline_has_the_name_of_its_preset(tmp_path: Path) -> None:
     assert (["kitchen-sink.json", "other.json"], 0) == (names(written), unchanged)
     assert as_baseline(filed(counted).data) == read_record(folder / "kitchen-sink.json")
     assert ([], 2) == update(folder, read_side(folder), [filed(counted), filed(counted, renamed("other"))])
+
+
+def test_a_full_disk_is_told_of_the_baseline_and_leaves_no_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.fsync", full)
+    words = r"cannot write kitchen-sink\.json to .*base': No space left on device; .* give a BASELINE"
+    with pytest.raises(OutputError, match=words) as caught:
+        update(tmp_path / "base", [], [filed(counted)])
+    assert "--out" not in str(caught.value)
+    assert [] == list(tmp_path.iterdir())
 
 
 def test_other_settings_get_a_name_of_their_own(tmp_path: Path) -> None:

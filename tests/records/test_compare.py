@@ -67,6 +67,53 @@ def test_reading_less_is_better_and_so_is_what_follows() -> None:
     assert {(Outcome.IMPROVED, FOLLOWS)} == {(finding.outcome, finding.why) for finding in skipped}
 
 
+def proof_of(record: Data) -> Data:
+    """The proof that compared the bytes of a prefix."""
+    (found,) = (proof for proof in record["proofs"] if "bytes_compared" in proof["figures"])
+    return found  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("bytes_compared", 1),
+        ("bytes_compared", 1 << 40),
+        ("pages_restored", 3),
+        ("stored_bytes", 0),
+        ("saved", "state=all"),
+        ("bytes_compared", None),
+    ],
+)
+def test_a_proof_of_something_else_is_a_regression(name: str, value: object) -> None:
+    def change(record: Data) -> None:
+        proof_of(record)["figures"][name] = value
+
+    (finding,) = compared(change, kind="roundtrip").findings
+    assert (("figures", name), Outcome.REGRESSED) == (finding.name, finding.outcome)
+
+
+def test_a_figure_or_a_case_of_a_proof_must_not_vanish() -> None:
+    def drop(record: Data) -> None:
+        del proof_of(record)["figures"]["pages_restored"]
+
+    def stand_for_less(record: Data) -> None:
+        proof_of(record)["cases"] = ["E1"]
+
+    assert Outcome.REGRESSED is compared(drop, kind="roundtrip").outcome
+    assert Outcome.REGRESSED is compared(stand_for_less, kind="roundtrip").outcome
+    assert Outcome.REGRESSED is compared(stand_for_less, kind="roundtrip", to_baseline=True).outcome
+
+
+def test_how_fast_something_was_proved_is_not_judged() -> None:
+    def change(record: Data) -> None:
+        proof = proof_of(record)
+        proof["seconds"] *= 100
+        proof["figures"]["gb_per_s"] /= 100
+        proof["figures"]["digest_seconds"] = 9.0
+
+    assert Outcome.PASS is compared(change, kind="roundtrip").outcome
+
+
 def move_reason(record: Data) -> None:
     """The same pages are skipped, for another reason."""
     skipped = account_of(record, "selective", "swa")["skipped"]

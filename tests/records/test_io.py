@@ -96,7 +96,7 @@ def test_a_failure_leaves_nothing(
 ) -> None:
     monkeypatch.setattr(step, refuse)
     with pytest.raises(OutputError, match=r"No space left on device.*give a writable directory"):
-        write_record(record, tmp_path)
+        write_record(record, tmp_path / "results" / "runs")
     assert [] == list(tmp_path.iterdir())
 
 
@@ -203,10 +203,23 @@ def test_a_record_that_is_cut_off_is_refused(record: RunRecord, tmp_path: Path, 
         read_record(path)
 
 
-def test_a_cut_is_named_where_it_can_be_told(tmp_path: Path) -> None:
+def test_a_cut_is_named_wherever_it_is(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
-    path.write_text('{"schema_version": 1,')
-    with pytest.raises(InputError, match="it may be cut off"):
+    text = json.dumps({"schema_version": 1, "a": [True, False, None, -1.5e-7, 1e20], "b": {"c": "a text"}})
+    for end in range(1, len(text)):
+        path.write_text(text[:end])
+        with pytest.raises(InputError, match="it may be cut off"):
+            read_record(path)
+    path.write_text(text.replace("true", "True"))
+    with pytest.raises(InputError, match=r"Expecting value: .*\)$"):
+        read_record(path)
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_an_empty_file_is_called_one(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "record.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"record\.json' is not a JSON record: it is empty"):
         read_record(path)
 
 
@@ -258,10 +271,13 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
         read_record(path)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"cannot read record .*gone\.json': No such file"):
+def test_a_file_that_is_not_there_is_named_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"cannot read .*gone\.json': No such file.*; .* records list"):
         read_record(tmp_path / "gone.json")
-    with pytest.raises(InputError, match="cannot read record"):
+    (tmp_path / "kitchen-sink.json").touch()
+    with pytest.raises(InputError, match=r"did you mean 'kitchen-sink\.json'"):
+        read_record(tmp_path / "kitchensink.json")
+    with pytest.raises(InputError, match=r"cannot read record .*; name a file in it"):
         read_record(tmp_path)
 
 

@@ -29,6 +29,25 @@ def test_what_decides_nothing_is_no_metric() -> None:
         assert field not in names
 
 
+def test_a_name_of_several_words_is_that_of_its_last_one() -> None:
+    """A control keeps the largest difference of each pool, a fault the seconds of each step."""
+    record = golden_record("roundtrip")
+    proof = record["proofs"][0]
+    before = metrics_of(record)
+    proof["figures"] |= {"swa max_difference": 0.5, "a new client gives up, seconds": 1.0, "swa pages": 3}
+    added = metrics_of(record).keys() - before.keys()
+    assert [("figures", "swa pages")] == [key.name for key in added]
+
+
+def test_what_went_on_for_a_given_time_has_no_figures_to_compare() -> None:
+    record = golden_record("roundtrip")
+    proof = record["proofs"][0]
+    proof |= {"section": "soak", "figures": {"requests": 1000}}
+    assert ("figures", "requests") not in {key.name for key in metrics_of(record)}
+    proof["section"] = "fault"  # as many random faults as were asked for
+    assert ("figures", "requests") in {key.name for key in metrics_of(record)}
+
+
 def test_a_check_that_is_made_often_is_counted_by_its_failures() -> None:
     record = golden_record("run")
     checks = record["results"][0]["checks"]
@@ -68,6 +87,8 @@ RULES = {
     ("read", "objects"): Rule(Sense.LOWER, "objects"),
     ("stored", "pages"): Rule(Sense.LOWER, "objects"),
     ("pages",): Rule(Sense.EXACT),
+    ("figures", "stored_bytes"): Rule(Sense.EXACT),
+    ("figures", "bytes_compared"): Rule(Sense.EXACT),
     ("skipped", "out_of_window", "num_bytes"): Rule(Sense.EXACT),
     ("existing", "objects"): Rule(Sense.EXACT),
     ("unused_tokens", "timeout"): Rule(Sense.EXACT),

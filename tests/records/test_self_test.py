@@ -79,6 +79,22 @@ def test_a_metric_that_the_gate_does_not_see_is_missed(monkeypatch: pytest.Monke
     assert all("objects" in place for place in missed)
 
 
+def test_figures_of_a_proof_that_the_gate_does_not_see_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = golden_record("roundtrip")
+    record["proofs"] = [proof for proof in record["proofs"] if "bytes_compared" in proof["figures"]]
+    assert () == noticed(record).missed
+    original = metrics.metrics_of
+    monkeypatch.setattr(
+        comparing,
+        "metrics_of",
+        lambda data: {key: value for key, value in original(data).items() if "figures" not in key.name},
+    )
+    missed = noticed(record).missed
+    for name in ("bytes_compared: more", "pages_restored: less", "saved: another text", "stored_bytes: gone"):
+        assert f"proofs[0].figures.{name}: pass" in missed
+    assert not any("gb_per_s" in place for place in missed)
+
+
 def test_a_setting_that_the_gate_does_not_see_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     original = comparing.differing_settings
     monkeypatch.setattr(

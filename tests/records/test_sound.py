@@ -167,6 +167,58 @@ def test_a_failure_is_found_wherever_a_kind_keeps_its_checks(kind: str) -> None:
     check_sound({**record, "status": "failed"})
 
 
+HOLD = [
+    ("8192", "8192"),
+    ("32", "32: 20 used + 12 timeout"),
+    ("at least 1", "1"),
+    ("at least one", "4"),
+    ("at most 0.0234", "6.1e-05"),
+    ("at most 10 s", "9.99 s"),
+    ("up to 10", "0.003"),
+    ("in this order", "64, 64, 128"),
+    ("StoreUnavailableError … start one", "StoreUnavailableError: no master; start one"),
+]
+"""What commands write as expected and found of a check that passed."""
+
+CONTRADICT = [
+    ("8192", "7"),
+    ("none", ""),
+    ("1", "10"),
+    ("32", "20: 20 used"),
+    ("at least 1", "0"),
+    ("at least one", "none"),
+    ("at most 0.0234", "0.0235"),
+    ("at most 0.0234", "nan"),
+    ("at most 10 s", "killed after 9 s"),
+    ("up to 10", "10.001"),
+    ("in this order", "64, 128, 64"),
+    ("in this order", ""),
+    ("StoreUnavailableError … start one", "no error"),
+]
+
+
+def with_check(expected: str, actual: str, *, passed: bool) -> Data:
+    record = golden_record("roundtrip")
+    record["proofs"][0]["checks"][0] |= {"expected": expected, "actual": actual, "passed": passed}
+    return record
+
+
+@pytest.mark.parametrize(("expected", "actual"), HOLD)
+def test_a_check_that_holds_is_believed(expected: str, actual: str) -> None:
+    check_sound(with_check(expected, actual, passed=True))
+
+
+@pytest.mark.parametrize(("expected", "actual"), CONTRADICT)
+@pytest.mark.parametrize("status", ["ok", "failed"])
+def test_a_check_that_passed_and_did_not_find_it_is_not_believed(
+    expected: str, actual: str, status: str
+) -> None:
+    record = with_check(expected, actual, passed=True) | {"status": status}
+    with pytest.raises(InputError, match=r"the check .* passed, and expected .* was found"):
+        check_sound(record)
+    check_sound(with_check(expected, actual, passed=False) | {"status": "failed"})
+
+
 def test_samples_of_a_bench_are_looked_at() -> None:
     record = golden_record("bench")
     record["series"][0]["store_seconds"] = [-0.5]

@@ -83,12 +83,16 @@ def test_one_process_has_no_table_of_clients() -> None:
     assert "0 of 0 checks passed" in text
 
 
-@pytest.mark.parametrize(("busy", "is_said"), [(1.9, True), (1.2, False), (None, False)])
-def test_why_more_clients_bring_nothing(busy: float | None, is_said: bool) -> None:
+@pytest.mark.parametrize(
+    ("busy", "own", "is_said"), [(1.9, 1.7, True), (1.2, 1.1, False), (None, 1.0, False), (1.9, None, False)]
+)
+def test_why_more_clients_bring_nothing(busy: float | None, own: float | None, is_said: bool) -> None:
     parts = [
         made_series(operation="copy", policy=None),
-        made_series(busy_processors=busy),
+        made_series(busy_processors=busy, own_processors=own),
         made_series(concurrent=2, client=0),
         made_series(concurrent=2, client=1),
     ]
-    assert is_said == ("more clients have nothing to run on" in text_of(made_record(parts, clients=2)))
+    text = " ".join(text_of(made_record(parts, clients=2)).split())
+    words = "1.9 of 2 CPUs are busy, 1.7 of them with this client and its writer; more clients have nothing"
+    assert is_said == (words in text)

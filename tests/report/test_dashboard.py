@@ -11,6 +11,7 @@ from hicache_bench.engine.metrics import FAMILIES
 from hicache_bench.report.dashboard import dashboard_text, hybrid_dashboard
 from hicache_bench.report.grafana import GRID_COLUMNS
 from tests.promql import selectors
+from tests.report.test_grafana import unknown_to_grafana
 
 ROOT = Path(__file__).parents[2]
 PANELS = [panel for panel in hybrid_dashboard()["panels"] if panel["type"] != "row"]
@@ -52,6 +53,10 @@ def test_panels_have_their_own_place_and_say_what_they_show() -> None:
     assert all(panel["description"].endswith(".") for panel in PANELS)
     assert len({panel["title"] for panel in PANELS if panel["type"] == "timeseries"}) > 10
     assert all(len({t["legendFormat"] for t in p["targets"]}) == len(p["targets"]) for p in PANELS)
+
+
+def test_grafana_knows_every_name_and_value() -> None:
+    assert [] == [stranger for panel in PANELS for stranger in unknown_to_grafana(panel)]
 
 
 def test_what_the_issue_asks_for_is_on_it() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -64,3 +65,99 @@ def test_every_query_follows_the_data_source_of_the_dashboard() -> None:
     places = [found, *found["targets"], variable]
     assert {"${datasource}"} == {place["datasource"]["uid"] for place in places}
     assert "label_values(up, instance)" == variable["query"]["query"]
+
+
+NAMES: dict[str, set[str]] = {
+    "stat": {
+        "reduceOptions", "text", "orientation", "graphMode", "colorMode", "justifyMode", "textMode",
+        "wideLayout", "showPercentChange", "percentChangeColorMode",
+    },
+    "bargauge": {
+        "reduceOptions", "text", "orientation", "displayMode", "valueMode", "namePlacement", "showUnfilled",
+        "sizing", "minVizWidth", "minVizHeight", "maxVizHeight", "legend",
+    },
+    "timeseries": {
+        "legend", "tooltip", "orientation", "timezone", "annotations", "timeCompare",
+        "disableKeyboardEvents",
+    },
+    "legend": {
+        "displayMode", "placement", "showLegend", "asTable", "isVisible", "sortBy", "sortDesc", "width",
+        "calcs", "limit", "overflow", "enableFacetedFilter", "facetedFilterPinned",
+    },
+    "tooltip": {"mode", "sort", "maxWidth", "maxHeight", "hideZeros"},
+    "reduceOptions": {"values", "limit", "calcs", "fields"},
+    "custom": {
+        "drawStyle", "lineWidth", "fillOpacity", "showPoints", "stacking", "gradientMode",
+        "lineInterpolation", "lineStyle", "barAlignment", "barWidthFactor", "spanNulls", "insertNulls",
+        "pointSize", "axisPlacement", "axisLabel", "axisWidth", "axisSoftMin", "axisSoftMax",
+        "axisGridShow", "axisColorMode", "axisBorderShow", "axisCenteredZero", "scaleDistribution",
+        "hideFrom", "thresholdsStyle", "transform", "fillBelowTo", "lineColor", "fillColor",
+    },
+    "defaults": {
+        "unit", "min", "max", "decimals", "noValue", "color", "mappings", "thresholds", "custom",
+        "displayName", "description", "links", "filterable", "actions",
+    },
+    "targets": {
+        "refId", "datasource", "editorMode", "expr", "legendFormat", "instant", "range", "exemplar",
+        "format", "hide", "interval",
+    },
+}  # fmt: skip
+"""What Grafana 13.2 knows of each panel: the types of ``@grafana/schema`` and ``@grafana/prometheus``, which
+Grafana generates from its own schema (Apache 2.0)."""
+
+VALUES: dict[str, set[str]] = {
+    "unit": {"bytes", "binBps", "percentunit", "short", "s"},
+    "colorMode": {"value", "background", "background_solid", "none"},
+    "graphMode": {"none", "line", "area"},
+    "justifyMode": {"auto", "center"},
+    "orientation": {"auto", "vertical", "horizontal"},
+    "textMode": {"auto", "value", "value_and_name", "name", "none"},
+    "valueMode": {"color", "hidden", "text"},
+    "bargauge.displayMode": {"basic", "lcd", "gradient"},
+    "legend.displayMode": {"list", "table", "hidden"},
+    "placement": {"bottom", "right"},
+    "tooltip.mode": {"single", "multi", "none"},
+    "tooltip.sort": {"asc", "desc", "none"},
+    "stacking.mode": {"none", "normal", "percent"},
+    "thresholds.mode": {"absolute", "percentage"},
+    "color.mode": {"thresholds", "palette-classic"},
+    "drawStyle": {"line", "bars", "points"},
+    "showPoints": {"auto", "always", "never"},
+    "calcs": {"lastNotNull", "last", "min", "max", "mean", "sum"},
+}
+"""Of the same types, and units, colours and calculations from the registries of ``@grafana/data`` 13.2.3."""
+
+
+def strangers(found: Any, place: str, inside: str = "") -> list[str]:
+    """Names and values that Grafana does not know, at any depth."""
+    if isinstance(found, list):
+        return [stranger for inner in found for stranger in strangers(inner, place, inside)]
+    if not isinstance(found, dict):
+        allowed = VALUES.get(f"{inside}.{place}", VALUES.get(place))
+        return [f"{place}: {found}"] if allowed is not None and found not in allowed else []
+    unknown = [f"{place}.{name}" for name in found if place in NAMES and name not in NAMES[place]]
+    return unknown + [stranger for name, inner in found.items() for stranger in strangers(inner, name, place)]
+
+
+def unknown_to_grafana(found: dict[str, Any]) -> list[str]:
+    return (
+        strangers(found["options"], found["type"])
+        + strangers(found["fieldConfig"]["defaults"], "defaults")
+        + strangers(found["targets"], "targets")
+    )
+
+
+@pytest.mark.parametrize("kind", ["stat", "bargauge", "timeseries"])
+def test_grafana_knows_every_name_and_value_of_a_panel(kind: str) -> None:
+    _, found = made(Row("row", (panel(kind, stacked=True, warn_above=1, maximum=2),)))
+    assert [] == unknown_to_grafana(found)
+
+
+def test_a_name_or_value_that_grafana_does_not_know_is_found() -> None:
+    _, made_once = made(Row("row", (panel("timeseries"),)))
+    found = deepcopy(made_once)
+    found["options"]["legend"] |= {"calcs": ["latest"], "position": "bottom"}
+    found["fieldConfig"]["defaults"] |= {"unit": "bytes/s", "custom": {"showPoint": "auto"}}
+    found["targets"][0]["expression"] = "up"
+    expected = ["legend.position", "calcs: latest", "unit: bytes/s", "custom.showPoint", "targets.expression"]
+    assert sorted(expected) == sorted(unknown_to_grafana(found))

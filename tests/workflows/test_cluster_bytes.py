@@ -17,7 +17,7 @@ from hicache_bench.errors import InputError
 from hicache_bench.planning.policy import SavePolicy
 from hicache_bench.planning.resolve import Resolution, resolve_ranks
 from hicache_bench.records.schema import RunRecord
-from hicache_bench.store.base import MISS, OK, Buffers, KeyResult, KVStoreBackend
+from hicache_bench.store.base import MISS, OK, Buffers, KeyResult, KVStoreBackend, error
 from hicache_bench.store.local import LocalKVStore
 from hicache_bench.store.wrappers import StoreWrapper
 from hicache_bench.units import MIB
@@ -194,6 +194,25 @@ def test_all_ranks_of_a_run_are_removed_from_a_store_that_goes_on() -> None:
             for key in PrefixKeys(variant.keys).asked(pool, prefix)
         ]
         assert {MISS} == set(store.batch_exists(keys))
+
+
+class Unreachable(StoreWrapper):
+    """A store whose master is gone when objects are to be removed; ``asked`` counts how often it waited."""
+
+    asked = 0
+
+    def remove(self, key: str, *, force: bool = False) -> KeyResult:
+        self.asked += 1
+        return error(-900)
+
+
+def test_a_lost_master_is_waited_for_once_not_once_a_rank() -> None:
+    with LocalKVStore(64 * MIB) as inner:
+        store = Unreachable(inner)
+        job = job_on(store, variant_of(**TP4_PP2))
+        result = job.run()
+        assert result.stored.objects == job.remove()
+        assert 1 == store.asked
 
 
 TENANTS: list[dict[str, str]] = [

@@ -45,7 +45,7 @@ BOTH = Availability(
 @pytest.fixture
 def app() -> typer.Typer:
     app = typer.Typer()
-    app.command("doctor")(command.doctor)
+    app.command("doctor")(command.doctor_command)
     return app
 
 

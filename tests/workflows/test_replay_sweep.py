@@ -39,7 +39,7 @@ def test_a_point_is_a_replay_with_its_place() -> None:
     ]
     assert "replay-deepseek-v3-" in records[0].subject
     assert records[3].subject.endswith("-4of4")
-    assert said[0] == "[--------------------] point 1 of 4: building the tree of prefixes"
+    assert said[0] == "[----------] 0 of 4 done: building the tree of prefixes"
     (alone,) = swept()
     assert "of" not in alone.subject.rpartition("-")[2]
 

@@ -36,6 +36,11 @@ def test_counting_takes_no_room() -> None:
         assert isinstance(opened.backend, CountingStore)
 
 
+def test_without_metrics_nothing_stands_before_a_store() -> None:
+    with open_store("local", stored_bytes=1) as opened:
+        assert type(opened.backend) is LocalKVStore
+
+
 @pytest.mark.parametrize(("name", "is_metered"), [("local", True), ("count", False)])
 def test_what_moves_is_metered_and_what_is_counted_is_not(name: str, is_metered: bool) -> None:
     metrics = MetricsSink()
@@ -57,7 +62,10 @@ def test_what_cannot_be_opened_is_refused() -> None:
             refuse("count", "127.0.0.1:50051", None)
         with pytest.raises(InputError, match="--segment is for --store mooncake, not 'local'"):
             refuse("local", None, 1 << 30)
+        with pytest.raises(InputError, match="--segment 0 leaves a private store without room; leave it out"):
+            refuse("mooncake", None, 0)
     check_store("mooncake", "127.0.0.1:50051", 1 << 30)
+    check_store("mooncake", "127.0.0.1:50051", 0)
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import platform
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hicache_bench.errors import InputError, OutputError
+from hicache_bench.records.files import replace_file
 from hicache_bench.records.io import check_writable
 from hicache_bench.report.plots.fingerprint import fingerprint
 
@@ -84,9 +84,8 @@ def write_figures(files: Mapping[str, bytes], directory: Path) -> Sequence[Path]
     try:
         for name in files:
             _check_ours(directory / name)
-        directory.mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
-            _replace(directory / name, data)
+            replace_file(directory / name, data)
     except OutputError:
         raise
     except OSError as error:
@@ -103,16 +102,3 @@ def _check_ours(path: Path) -> None:
             f"{str(path)!r} is there, and is no figure that hicache-bench drew; move it away, or give "
             "another directory with -o"
         )
-
-
-def _replace(path: Path, data: bytes) -> None:
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".figure-", suffix=".tmp", delete=False) as file:
-        temporary = Path(file.name)
-        try:
-            file.write(data)
-            file.flush()
-            temporary.chmod(0o644)
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise

@@ -127,6 +127,8 @@ def _serve(worker: Worker, channel: Channel) -> None:
 
 def _obey(worker: Worker, command: Mapping[str, Any]) -> Mapping[str, Any]:
     match command["do"]:
+        case "cluster":
+            return worker.describe_cluster()
         case "save":
             return worker.save_shared()
         case "ask":

@@ -6,13 +6,25 @@ segment, a queue that never drains), so whatever broke, all of them are replaced
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from hicache_bench.errors import StoreError
+from hicache_bench.errors import StoreError, StoreUnavailableError
+from hicache_bench.store.client import probe
 from hicache_bench.store.master import ManagedMaster
 from hicache_bench.workflows.bench.job import Job, StoreJob
 from hicache_bench.workflows.bench.peer import LEAVE_SECONDS, Peer, Progress
+
+_CASUALTY_SECONDS = 0.5
+"""A store's answer shows a death before the dead process is reaped: the master's guard needs a moment."""
+
+_POLL_SECONDS = 0.02
+
+MASTER_SECONDS = 15.0
+"""How long the master of a joined cluster may take to come back once it was there."""
+
+_MASTER_POLL_SECONDS = 0.5
 
 Seeds = Callable[[], int]
 
@@ -102,7 +114,53 @@ class Fleet:
         for job in self.plan.jobs(store, self.seed):
             self._peers.append(Peer(job, self.progress, silence_seconds=self.silence_seconds))
         found = [peer.hear("settings") for peer in self._peers]
-        self.settings = {**(self._master.settings if self._master else {}), **found[0]}
+        if self.settings:  # as they were when the run began: what broke since is no setting
+            return
+        if self.plan.is_joined:
+            self.progress("asking the master of the cluster about it")
+            cluster = self.writer.ask({"do": "cluster"})
+        else:
+            cluster = self._master.settings if self._master else {}
+        self.settings = {**cluster, **found[0]}
+
+    def wait_for_master(self) -> None:
+        """Give the master of a joined cluster time to come back, before everything is started anew.
+
+        Raises:
+            StoreUnavailableError: it did not.
+        """
+        if self.plan.master is None:
+            return
+        started = time.monotonic()
+        while True:
+            try:
+                probe(self.plan.master)
+                return
+            except StoreUnavailableError as gone:
+                waited = time.monotonic() - started
+                if waited >= MASTER_SECONDS:
+                    raise StoreUnavailableError(
+                        f"the master of the cluster was lost, and did not come back in {waited:.0f} s: {gone}"
+                    ) from gone
+            self.progress(f"the master is gone: waiting for it, {waited:.0f} s of at most {MASTER_SECONDS:g}")
+            time.sleep(_MASTER_POLL_SECONDS)
+
+    def casualties(self, noticed_by: int | None) -> str:
+        """Who else has gone when a process was found lost: the one that notices need not be the cause."""
+        deadline = time.monotonic() + _CASUALTY_SECONDS
+        while not (gone := self._gone(noticed_by)) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        return "".join(f"; {words}" for words in gone)
+
+    def _gone(self, noticed_by: int | None) -> list[str]:
+        gone = [
+            f"{peer.name} ended with {peer.killed_by}"
+            for peer in self._peers
+            if peer.killed_by and peer.client != noticed_by
+        ]
+        if self._master is not None and not self._master.is_running:
+            gone.append("the private master has ended")
+        return gone
 
     def save_shared(self) -> int:
         """Write the prefix that all read; how many of its objects are in the store now.

@@ -8,6 +8,7 @@ from typing import Any
 
 from hicache_bench.config.load import load_model
 from hicache_bench.planning.policy import SavePolicy, TransferPolicy
+from hicache_bench.store.joined import DEFAULT_HTTP_PORT
 from hicache_bench.workflows.variant import Variant, VariantOptions, apply_options
 
 COPY, SAVE, LOOKUP, RESTORE, CALL = "copy", "save", "lookup", "restore", "call"
@@ -19,13 +20,15 @@ class StoreJob:
     """How a process opens the store.
 
     ``capacity_bytes`` is the arena of ``local``, or the segment that this process adds to a cluster.
-    ``master`` is None for ``local``. ``is_joined`` tells a cluster that goes on from a private one.
+    ``master`` is None for ``local``. ``is_joined`` tells a cluster that goes on from a private one; the HTTP
+    server of its master is at ``master_http_port`` of the same host.
     """
 
     name: str
     capacity_bytes: int
     master: str | None = None
     is_joined: bool = False
+    master_http_port: int = DEFAULT_HTTP_PORT
     protocol: str = "tcp"
     device: str = ""
 
@@ -75,7 +78,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One series to take: ``operation`` of ``pool`` (None: all) under ``policy``."""
+    """One series to take: ``operation`` of ``pool`` (None: all) under ``policy``.
+
+    ``pids`` are the processes of the run that are at work meanwhile: those that take it, and the writer.
+    """
 
     operation: str
     repeat: int | None
@@ -84,6 +90,7 @@ class Task:
     pool: str | None = None
     concurrent: int = 1
     by_the_clock: bool = False
+    pids: tuple[int, ...] = ()
 
     @property
     def label(self) -> str:
@@ -101,4 +108,5 @@ class Task:
     def from_dict(cls, data: Mapping[str, Any]) -> Task:
         """The task that :meth:`to_dict` wrote."""
         policy = data["policy"]
-        return cls(**{**data, "policy": TransferPolicy(policy) if policy else None})
+        fields = {**data, "pids": tuple(data["pids"])}
+        return cls(**{**fields, "policy": TransferPolicy(policy) if policy else None})

@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -18,7 +18,7 @@ from hicache_bench.records.bench import BenchRecord, Loss, Series
 from hicache_bench.records.schema import Check
 from hicache_bench.units import format_size
 from hicache_bench.workflows.bench.analysis import compare_clients, link_points, summarise
-from hicache_bench.workflows.bench.fleet import Fleet, FleetPlan
+from hicache_bench.workflows.bench.fleet import MASTER_SECONDS, Fleet, FleetPlan
 from hicache_bench.workflows.bench.job import CALL, COPY, LOOKUP, RESTORE, SAVE, Job, StoreJob, Task
 from hicache_bench.workflows.bench.options import BenchOptions
 from hicache_bench.workflows.bench.peer import Peer, PeerLostError, Progress
@@ -26,6 +26,7 @@ from hicache_bench.workflows.cluster import ClusterLayout, lay_out_ranks, member
 from hicache_bench.workflows.environment import describe_environment, library_versions
 from hicache_bench.workflows.identity import deployment_dict, preset_dict
 from hicache_bench.workflows.memory import MEMORY_SHARE, usable_memory_bytes
+from hicache_bench.workflows.meter import Meter
 from hicache_bench.workflows.rank import equal, none_of
 from hicache_bench.workflows.stores import arena_bytes
 
@@ -33,6 +34,7 @@ MAX_LOSSES = 3
 """A run that loses more of its processes than this ends: what it would measure is not the store."""
 
 _START_DELAY_SECONDS = 0.2
+_RETRY_SECONDS = 1.0
 _MIN_POOL_SECONDS = 0.2
 _COPY_SECONDS = 1.0
 """The machine's own limit is steadier than a store: more samples tell nothing new."""
@@ -60,7 +62,11 @@ def bench(options: BenchOptions, progress: Progress) -> BenchRecord:
             save_policy=str(options.save_policy),
             batch_pages=options.batch_pages,
             store=StoreJob(
-                name=options.store, capacity_bytes=capacity, protocol=options.protocol, device=options.device
+                name=options.store,
+                capacity_bytes=capacity,
+                master_http_port=options.master_http_port,
+                protocol=options.protocol,
+                device=options.device,
             ),
             client=None,
             ranks=(0,),
@@ -167,12 +173,16 @@ class _Measuring:
     _is_saved: bool = False
     _has_started: bool = False
     _was_up: bool = False
+    _lost_at: float = -math.inf
 
     def run(self) -> None:
         """Take every series."""
-        for task in self._tasks():
+        tasks = self._tasks()
+        self.fleet.progress = meter = Meter(self.fleet.progress, [task.min_seconds for task in tasks])
+        for task in tasks:
             self._is_saved = task.operation not in (COPY, SAVE)
             self._keep_going(task)
+            meter.finish()
 
     def _tasks(self) -> list[Task]:
         """Alone, then together; by the clock where clients are compared, so that all of them end at once."""
@@ -227,8 +237,9 @@ class _Measuring:
                 return
             except PeerLostError as lost:
                 seconds = time.monotonic() - started
+                reason = str(lost) + self.fleet.casualties(lost.client)
                 self.losses.append(
-                    Loss(client=lost.client, doing=task.label, reason=str(lost), seconds=round(seconds, 3))
+                    Loss(client=lost.client, doing=task.label, reason=reason, seconds=round(seconds, 3))
                 )
                 self.fleet.end()
                 if not self._was_up:
@@ -240,6 +251,16 @@ class _Measuring:
                         f"last one: {lost}. See that the master and the owners of segments run"
                     ) from lost
                 self.fleet.progress(f"{lost}; replacing it")
+                self.fleet.wait_for_master()
+                self._lost_at = time.monotonic()
+            except StoreError as problem:
+                # The owners of a cluster's segments find a master that was started anew some seconds later.
+                if self.options.master is None or time.monotonic() - self._lost_at > MASTER_SECONDS:
+                    raise
+                self.fleet.end()
+                self._has_started = False
+                self.fleet.progress(f"{problem}; something was just lost, so once more")
+                time.sleep(_RETRY_SECONDS)
 
     def _make_ready(self) -> None:
         """Processes are there, and the store is proven to be in the state that the next series needs."""
@@ -265,6 +286,8 @@ class _Measuring:
     def _measure(self, task: Task) -> None:
         self.fleet.progress(f"{task.label}: warming up")
         peers = self.fleet.clients[: task.concurrent]
+        at_work = dict.fromkeys(peer.pid for peer in (self.fleet.writer, *peers))
+        task = replace(task, pids=tuple(at_work))
         for peer in peers:
             peer.say({"do": "measure", "task": task.to_dict()})
         for peer in peers:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from hicache_bench.engine.transfer import BATCH_PAGES
 from hicache_bench.errors import InputError
 from hicache_bench.planning.policy import SavePolicy, TransferPolicy
+from hicache_bench.store.joined import DEFAULT_HTTP_PORT
 from hicache_bench.workflows.bench.job import LOOKUP, RESTORE, SAVE
 from hicache_bench.workflows.bench.peer import SILENCE_SECONDS
 from hicache_bench.workflows.stores import check_store
@@ -25,7 +26,8 @@ class BenchOptions:
 
     ``preset`` is the name or path that ``variant`` was made from. ``clients`` 0 is one process that writes
     and reads; else they read, over the network, what another process wrote. ``operations`` None are all that
-    the state of the store allows. ``repeat`` samples, or as many as fill ``min_seconds``.
+    the state of the store allows. ``repeat`` samples, or as many as fill ``min_seconds``. The HTTP server of
+    a joined ``master`` is looked for at ``master_http_port`` of its host.
     """
 
     preset: str
@@ -41,6 +43,7 @@ class BenchOptions:
     clients: int = 0
     store: str = "local"
     master: str | None = None
+    master_http_port: int = DEFAULT_HTTP_PORT
     segment_bytes: int | None = None
     protocol: str = "tcp"
     device: str = ""

@@ -74,6 +74,12 @@ class Peer:
         """Process id."""
         return self._process.pid
 
+    @property
+    def killed_by(self) -> str | None:
+        """The signal that has ended it."""
+        code = self._process.poll()
+        return signal.Signals(-code).name if code is not None and code < 0 else None
+
     def say(self, command: Mapping[str, Any]) -> None:
         """Give the process a command."""
         assert self._process.stdin is not None

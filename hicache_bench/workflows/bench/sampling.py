@@ -63,6 +63,7 @@ class Samples:
     store_seconds: list[float] = field(default_factory=list)
     store_calls: int = 0
     busy_processors: float | None = None
+    own_processors: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,15 +93,16 @@ def take(
     effort: Effort,
     *,
     origin: float,
+    pids: Sequence[int] = (),
     note: Callable[[str], None] = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Take the samples after :func:`warm_up`; ``origin`` is the clock's time that their starts count from.
 
-    ``clock`` is one that all processes of the machine share.
+    ``clock`` is one that all processes of the machine share. ``pids`` are those whose work counts as our own.
     """
     wanted = effort.num_samples(samples.warmups)
-    busy_before, began = busy_seconds(), clock()
+    busy_before, own_before, began = busy_seconds(), own_seconds(pids), clock()
     with _collector_off():
         while not _is_enough(samples, effort, wanted, clock() - origin):
             subject.before()
@@ -115,9 +117,9 @@ def take(
             samples.store_calls = subject.store_watch.calls
             subject.after()
             note(f"sample {len(samples.seconds)}" + (f" of {wanted}" if wanted else ""))
-    busy_after, ended = busy_seconds(), clock()
-    if busy_before is not None and busy_after is not None and ended > began:
-        samples.busy_processors = round((busy_after - busy_before) / (ended - began), 2)
+    busy_after, own_after, ended = busy_seconds(), own_seconds(pids), clock()
+    samples.busy_processors = _per_second(busy_before, busy_after, ended - began)
+    samples.own_processors = _per_second(own_before, own_after, ended - began)
 
 
 def busy_seconds(proc: Path = _PROC) -> float | None:
@@ -133,6 +135,25 @@ def busy_seconds(proc: Path = _PROC) -> float | None:
     idle = sum(map(int, ticks[3:5]))  # idle, iowait
     # Guests are counted in user time already.
     return (sum(map(int, ticks[:8])) - idle) / os.sysconf("SC_CLK_TCK")
+
+
+def own_seconds(pids: Sequence[int], proc: Path = _PROC) -> float | None:
+    """Processor seconds that these processes have taken; None if one of them cannot be seen."""
+    ticks = 0
+    try:
+        for pid in pids:
+            # The name before the bracket may hold anything; user and system time are fields 14 and 15.
+            fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+    except OSError:
+        return None
+    return ticks / os.sysconf("SC_CLK_TCK") if pids else None
+
+
+def _per_second(before: float | None, after: float | None, passed_seconds: float) -> float | None:
+    if before is None or after is None or passed_seconds <= 0:
+        return None
+    return round((after - before) / passed_seconds, 2)
 
 
 def _is_enough(samples: Samples, effort: Effort, wanted: int | None, passed_seconds: float) -> bool:

@@ -23,6 +23,7 @@ from hicache_bench.workflows.cluster import Member
 from hicache_bench.workflows.prefix import FixtureBytes, PrefixLayout, prompt_prefix
 
 _KEYS_PER_QUESTION = 1 << 15
+_MORE_ROOM = "give it more room (--segment), or a longer lease"
 
 
 class ClientLostError(StoreError):
@@ -135,15 +136,25 @@ class RankSide:
             ClientLostError: it could not say.
             StoreError: it has lost some of it.
         """
-        if lookup.errors:
-            raise ClientLostError(f"the store could not say whether it holds {lookup.errors} keys")
+        _check_answers(lookup)
         lost = sum(
             int((self.layout.is_kept(pool) & ~lookup.presence[pool.name]).sum()) for pool in self.layout.pools
         )
         if lost:
+            raise StoreError(f"the store has lost {lost} pages since they were saved; {_MORE_ROOM}")
+
+    def check_endpoint(self, lookup: Lookup, hit_pages: int) -> None:
+        """A lookup of what decides must find the whole prefix.
+
+        Raises:
+            ClientLostError: the store could not say.
+            StoreError: it has lost some of it.
+        """
+        _check_answers(lookup)
+        hit_tokens = hit_pages * self.layout.pools[0].page_tokens
+        if hit_tokens != self.usable_tokens:
             raise StoreError(
-                f"the store has lost {lost} pages since they were saved; give it more room (--segment), or "
-                "a longer lease"
+                f"a lookup found {hit_tokens} of {self.usable_tokens} tokens that were saved; {_MORE_ROOM}"
             )
 
     def check_restore(self, report: RestoreReport, plan: TransferPlan) -> None:
@@ -198,6 +209,11 @@ def only_pool(plan: TransferPlan, pool: str, *, first_unit: bool = False) -> Tra
     if first_unit:
         items = [replace(item, units=item.units[:1]) for item in items]
     return replace(plan, pools=tuple(items))
+
+
+def _check_answers(lookup: Lookup) -> None:
+    if lookup.errors:
+        raise ClientLostError(f"the store could not say whether it holds {lookup.errors} keys")
 
 
 def _lost(what: str, transfer: Transfer) -> StoreError:

@@ -13,6 +13,7 @@ from hicache_bench.engine.reports import Lookup, RestoreReport
 from hicache_bench.errors import InputError, StoreError
 from hicache_bench.planning.policy import TransferPolicy
 from hicache_bench.store.base import KVStoreBackend
+from hicache_bench.store.joined import joined_settings
 from hicache_bench.workflows.bench.job import CALL, COPY, LOOKUP, SAVE, Job, StoreJob, Task
 from hicache_bench.workflows.bench.sampling import Effort, Samples, Subject, take, warm_up
 from hicache_bench.workflows.bench.side import (
@@ -23,7 +24,7 @@ from hicache_bench.workflows.bench.side import (
     without_keys,
 )
 from hicache_bench.workflows.bench.timed import StopWatch, TimedKeys, TimedStore
-from hicache_bench.workflows.cluster import members_of
+from hicache_bench.workflows.cluster import members_of, remove_prefixes
 from hicache_bench.workflows.prefix import lay_out
 
 Note = Callable[[str], None]
@@ -80,6 +81,7 @@ class Measured:
             "key_seconds": samples.key_seconds,
             "store_seconds": samples.store_seconds,
             "busy_processors": samples.busy_processors,
+            "own_processors": samples.own_processors,
             "verify_seconds": self.verify_seconds,
             "mismatched": self.mismatched,
         }
@@ -103,12 +105,13 @@ class Worker:
         self.owned_seeds: set[int] = set()
         self.store = TimedStore(self._stack.enter_context(open_job_store(job.store)), self._store_watch)
         variant, policy = job.load_variant(), job.load_save_policy()
+        self._keys = TimedKeys(variant.keys, self._key_watch)
         members = members_of(variant)
         self.sides = [
             RankSide(
                 members[rank],
                 lay_out(members[rank].registry, job.tokens, policy),
-                TimedKeys(variant.keys, self._key_watch),
+                self._keys,
                 self.store,
                 save_policy=policy,
                 batch_pages=job.batch_pages,
@@ -120,6 +123,11 @@ class Worker:
     def close(self) -> None:
         """Unregister the host pools, then close the store."""
         self._stack.close()
+
+    def describe_cluster(self) -> Mapping[str, str | int | float]:
+        """What can be known of the cluster that this process joined."""
+        assert self.job.store.master is not None
+        return joined_settings(self.store, self.job.store.master, http_port=self.job.store.master_http_port)
 
     def save_shared(self) -> Mapping[str, int]:
         """Write the prefix that everyone reads, on every rank; objects written, and those that existed."""
@@ -142,7 +150,8 @@ class Worker:
     def remove(self, seeds: list[int]) -> Mapping[str, int]:
         """Take the prefixes of these seeds out of the store; how many objects may still be there."""
         self._note("removing what was saved")
-        return {"remaining": sum(side.remove(side.prefix(seed)) for side in self.sides for seed in seeds)}
+        parts = [(side.layout.pools, side.prefix(seed)) for seed in seeds for side in self.sides]
+        return {"remaining": remove_prefixes(parts, self._keys, self.store)}
 
     def measure(self, task: Task) -> Measured:
         """Take one series on the first rank of this process.
@@ -166,6 +175,7 @@ class Worker:
             measured.samples,
             effort,
             origin=origin,
+            pids=task.pids,
             note=lambda step: self._note(f"{task.label}: {step}"),
         )
 
@@ -230,9 +240,7 @@ class Worker:
                 side.check_lookup(lookup)
             else:
                 lookup = controller.lookup_endpoint(fresh, task.policy)
-                hit_tokens = controller.resolve(lookup, task.policy).hit_pages * prefix.page_tokens
-                if hit_tokens != side.usable_tokens:
-                    raise ClientLostError(f"a lookup found {hit_tokens} of {side.usable_tokens} tokens")
+                side.check_endpoint(lookup, controller.resolve(lookup, task.policy).hit_pages)
             measured.objects = lookup.keys_asked
 
         subject = self._subject(look_up)

@@ -19,6 +19,7 @@ from hicache_bench.units import GIB, MIB, format_size
 from hicache_bench.workflows.cluster import Member, members_of
 from hicache_bench.workflows.environment import describe_environment, library_versions
 from hicache_bench.workflows.memory import MEMORY_SHARE, available_memory_bytes
+from hicache_bench.workflows.meter import Meter
 from hicache_bench.workflows.rank import Progress, equal
 from hicache_bench.workflows.roundtrip.byte_controls import byte_controls
 from hicache_bench.workflows.roundtrip.byte_proofs import ByteJob, BytePlan, Tally, plan_bytes
@@ -97,11 +98,13 @@ def roundtrip(options: RoundtripOptions, progress: Progress) -> RoundtripRecord:
     if options.presets:
         proofs += byte_controls(seed, progress)
         proofs += _rule_proofs(seed, progress)
+    meter = Meter(progress, [plan.stored_bytes if plan else 0 for plan in plans])
     for variant, plan in zip(options.presets, plans, strict=True):
-        progress(f"{variant.spec.name}: opening the {options.store} store")
+        meter(f"{variant.spec.name}: opening the {options.store} store")
         with _opened(options, max(plan.stored_bytes if plan else 0, STORE_BYTES)) as opened:
             settings = settings or opened.settings
-            proofs += _preset_proofs(options, variant, plan, opened, seed, progress)
+            proofs += _preset_proofs(options, variant, plan, opened, seed, meter)
+        meter.finish()
     if options.breaks_things:
         with _opened(replace(options, checksum=False), FAULT_STORE_BYTES) as opened:
             settings = settings or opened.settings

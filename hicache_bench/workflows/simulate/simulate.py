@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -20,15 +19,16 @@ from hicache_bench.models.spec import ModelSpec
 from hicache_bench.planning.policy import TransferPolicy
 from hicache_bench.records.schema import Evidence
 from hicache_bench.records.simulation import SimulationRecord
+from hicache_bench.units import format_tokens
 from hicache_bench.workflows.environment import describe_environment, library_versions
 from hicache_bench.workflows.identity import deployment_dict, preset_dict
-from hicache_bench.workflows.rank import Progress
+from hicache_bench.workflows.meter import Meter, Progress
 from hicache_bench.workflows.simulate.points import Point, SimulateOptions
 from hicache_bench.workflows.simulate.recorded import RecordedRun
 from hicache_bench.workflows.simulate.scenes import constants_of, corners_of, dims_of, variant_on
 from hicache_bench.workflows.simulate.served import PrefixRequest, Served
 from hicache_bench.workflows.simulate.times import break_evens, policy_times, recompute_span
-from hicache_bench.workflows.sweep import num_combinations, progress_line
+from hicache_bench.workflows.sweep import num_combinations
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -45,10 +45,11 @@ def simulate(options: SimulateOptions, progress: Progress) -> Iterator[Simulatio
     total = num_combinations(axes)
     axes.check()
     simulator = _Simulator(options)
-    started = time.monotonic()
+    meter = Meter(progress, [1.0] * total)
     for number, point in enumerate(axes.points(), 1):
-        progress(progress_line(number, total, time.monotonic() - started))
+        meter(f"prefix {format_tokens(point.prefix_tokens)}, link {point.link}, system {point.system}")
         yield replace(simulator.run(point), point=number, points=total)
+        meter.finish()
 
 
 class _Simulator:

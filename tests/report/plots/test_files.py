@@ -99,7 +99,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(OutputError, match="No space left on device"):
-        write_figures({"a.svg": OURS}, tmp_path)
+        write_figures({"a.svg": OURS}, tmp_path / "figures")
     assert [] == names_in(tmp_path)
 
 

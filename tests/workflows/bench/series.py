@@ -30,6 +30,7 @@ def made_series(
         "key_seconds": tuple(0.001 for _ in seconds),
         "verify_seconds": 0.2,
         "busy_processors": 1.5,
+        "own_processors": 1.4,
     }
     return Series(
         **{**fields, **changes},

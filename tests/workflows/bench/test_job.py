@@ -16,7 +16,13 @@ def test_a_job_is_the_same_on_the_other_side() -> None:
     job = made_job(
         variant=VariantOptions(tp=8, salt="ten\u00e4nt"),
         store=StoreJob(
-            name="mooncake", capacity_bytes=0, master="h:1", is_joined=True, protocol="rdma", device="d"
+            name="mooncake",
+            capacity_bytes=0,
+            master="h:1",
+            is_joined=True,
+            master_http_port=1,
+            protocol="rdma",
+            device="d",
         ),
         client=None,
         ranks=(0, 3),
@@ -26,7 +32,7 @@ def test_a_job_is_the_same_on_the_other_side() -> None:
 
 @pytest.mark.parametrize("policy", [None, *TransferPolicy])
 def test_a_task_is_the_same_on_the_other_side(policy: TransferPolicy | None) -> None:
-    task = made_task("lookup", policy, pool="kv", concurrent=3)
+    task = made_task("lookup", policy, pool="kv", concurrent=3, pids=(7, 8))
     assert task == Task.from_dict(json.loads(json.dumps(task.to_dict())))
 
 

@@ -14,10 +14,12 @@ from hicache_bench.config.load import load_model
 from hicache_bench.errors import MemoryBudgetError, StoreError
 from hicache_bench.records.bench import BenchRecord
 from hicache_bench.workflows.bench import measure
+from hicache_bench.workflows.bench.job import Task
 from hicache_bench.workflows.bench.measure import MAX_LOSSES, bench
+from hicache_bench.workflows.bench.peer import PeerLostError
 from hicache_bench.workflows.variant import VariantOptions, apply_options
 from tests.cli.command import descendants
-from tests.workflows.bench.jobs import PRESET, made_options
+from tests.workflows.bench.jobs import PRESET, made_options, made_task
 
 
 def quiet(_step: str) -> None:
@@ -125,3 +127,65 @@ def test_losses_end() -> None:
     with pytest.raises(StoreError, match=f"{MAX_LOSSES + 1} times in one run a process was lost"):
         bench(made_options(operations=("lookup",)), kill)
     assert [] == list(descendants(os.getpid()))
+
+
+class Troubled:
+    """The processes of a run in which things break; nothing is started."""
+
+    def __init__(self) -> None:
+        self.progress = quiet
+        self.num_ends = 0
+
+    def end(self) -> None:
+        self.num_ends += 1
+
+    def casualties(self, _noticed_by: int | None) -> str:
+        return "; the private master has ended"
+
+    def wait_for_master(self) -> None:
+        """It is back."""
+
+
+def keep_going(
+    monkeypatch: pytest.MonkeyPatch, outcomes: list[Exception | None], master: str | None
+) -> measure._Measuring:
+    """Take one series of which each attempt ends as ``outcomes`` say."""
+
+    class Scripted(measure._Measuring):
+        def _make_ready(self) -> None:
+            self._was_up = True
+
+        def _measure(self, task: Task) -> None:
+            outcome = outcomes.pop(0)
+            if outcome is not None:
+                raise outcome
+
+    monkeypatch.setattr(measure, "_RETRY_SECONDS", 0.0)
+    options = made_options(store="mooncake", master=master)
+    measuring = Scripted(options, None, Troubled())  # type: ignore[arg-type]
+    measuring._keep_going(made_task("lookup"))
+    return measuring
+
+
+def test_owners_of_segments_may_take_longer_than_their_master(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = StoreError("no_space")
+    outcomes: list[Exception | None] = [PeerLostError(0, "no answer"), full, full, None]
+    measuring = keep_going(monkeypatch, outcomes, "h:1")
+    assert ["no answer; the private master has ended"] == [loss.reason for loss in measuring.losses]
+    assert [] == outcomes
+
+
+@pytest.mark.parametrize(
+    ("before", "master"), [([], "h:1"), ([PeerLostError(0, "no answer")], None)], ids=["no loss", "private"]
+)
+def test_a_store_without_room_ends_a_run_at_once(
+    monkeypatch: pytest.MonkeyPatch, before: list[Exception | None], master: str | None
+) -> None:
+    with pytest.raises(StoreError, match="no_space"):
+        keep_going(monkeypatch, [*before, StoreError("no_space"), None], master)
+
+
+def test_a_store_that_stays_without_room_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "MASTER_SECONDS", -1.0)
+    with pytest.raises(StoreError, match="no_space"):
+        keep_going(monkeypatch, [PeerLostError(0, "no answer"), StoreError("no_space"), None], "h:1")

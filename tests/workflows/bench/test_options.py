@@ -26,8 +26,10 @@ from tests.workflows.bench.jobs import made_options
         ({"device": "mlx5_0"}, "--device is for --store mooncake"),
         ({"master": "h:1"}, "--master is for --store mooncake"),
         ({"segment_bytes": 1}, "--segment is for --store mooncake"),
+        ({"segment_bytes": 0, "store": "mooncake"}, "--segment 0 leaves a private store without room"),
         ({"store": "mooncake", "device": "mlx5_0"}, "is for the protocol rdma, not tcp"),
         ({"store": "mooncake", "protocol": "quic"}, "unknown protocol 'quic'; allowed: tcp, rdma"),
+        ({"store": "mooncake", "protocol": "RDAM"}, "did you mean 'rdma'?"),
     ],
     ids=lambda value: None if isinstance(value, dict) else value[:30],
 )

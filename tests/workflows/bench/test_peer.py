@@ -61,17 +61,19 @@ def test_a_line_in_pieces_is_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "words"),
+    ("source", "words", "signal"),
     [
-        ("sys.exit(7)", "client 0 ended with exit code 7"),
-        ("os.kill(os.getpid(), 9)", "client 0 ended with SIGKILL"),
-        ("sys.stderr.write('why it died'); sys.stderr.flush(); os._exit(1)", "it printed: why it died"),
+        ("sys.exit(7)", "client 0 ended with exit code 7", None),
+        ("os.kill(os.getpid(), 9)", "client 0 ended with SIGKILL", "SIGKILL"),
+        ("sys.stderr.write('why it died'); sys.stderr.flush(); os._exit(1)", "it printed: why it died", None),
     ],
     ids=["exit", "signal", "printed"],
 )
-def test_a_death_is_told(source: str, words: str) -> None:
-    with peer(source) as made, pytest.raises(PeerLostError, match=words):
-        made.hear("done")
+def test_a_death_is_told(source: str, words: str, signal: str | None) -> None:
+    with peer(source) as made:
+        with pytest.raises(PeerLostError, match=words):
+            made.hear("done")
+        assert signal == made.killed_by
 
 
 def test_silence_is_bounded_and_shown() -> None:

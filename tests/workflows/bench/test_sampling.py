@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from hicache_bench.workflows.bench.sampling import (
     Samples,
     Subject,
     busy_seconds,
+    own_seconds,
     stability_warnings,
     take,
     warm_up,
@@ -145,3 +148,37 @@ def test_busy_processors_are_those_of_the_kernel(tmp_path: Path) -> None:
     (tmp_path / "stat").write_text("cpu  100 20 30 4000 500 6 7 8 90 10\ncpu0 1 2 3\n")
     assert 1.71 == busy_seconds(tmp_path)
     assert busy_seconds(tmp_path / "none") is None
+
+
+def test_own_processors_are_those_of_the_named_processes(tmp_path: Path) -> None:
+    for pid, name, user, system in (
+        (7, "python", 100, 20),
+        (8, "odd) 1 2 (name", 30, 1),
+        (9, "other", 999, 9),
+    ):
+        (tmp_path / str(pid)).mkdir()
+        line = f"{pid} ({name}) S 1 2 3 4 5 6 7 8 9 10 {user} {system} 0 0\n"
+        (tmp_path / str(pid) / "stat").write_text(line)
+    assert 1.51 == own_seconds((7, 8), tmp_path)
+    assert own_seconds((7, 10), tmp_path) is None
+    assert own_seconds((), tmp_path) is None
+
+
+def test_a_series_tells_what_its_own_processes_took() -> None:
+    samples = Samples(warmups=[0.01])
+
+    def work() -> None:
+        started = time.process_time()
+        while time.process_time() - started < 0.03:
+            pass
+
+    take(
+        Subject(action=work),
+        samples,
+        Effort(repeat=5, min_seconds=0),
+        origin=time.monotonic(),
+        pids=(os.getpid(),),
+    )
+    assert samples.own_processors is not None
+    assert 0 < samples.own_processors <= 1.2  # one thread, in ticks of 10 ms
+    assert samples.busy_processors is not None

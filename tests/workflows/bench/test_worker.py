@@ -13,6 +13,7 @@ from hicache_bench.planning.policy import TransferPolicy
 from hicache_bench.store.base import MISS, NO_SPACE, error
 from hicache_bench.workflows.bench.side import ClientLostError
 from hicache_bench.workflows.bench.worker import Worker
+from hicache_bench.workflows.variant import VariantOptions
 from tests.workflows.bench.jobs import made_job, made_task
 
 DENSE, SELECTIVE = TransferPolicy.DENSE, TransferPolicy.SELECTIVE
@@ -59,6 +60,21 @@ def test_a_save_is_of_its_own_keys_where_others_use_the_store() -> None:
         assert 0 == made.ask(made.job.shared_seed)["held"]
 
 
+def test_a_lost_master_is_waited_for_once_when_all_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with worker(ranks=(0, 1), variant=VariantOptions(tp=2), is_alone=False) as made:
+        num_keys = made.ask(made.job.shared_seed)["asked"]
+        asked: list[str] = []
+
+        def refuse(_store: object, key: str, **_: object) -> object:
+            asked.append(key)
+            return error(-900)
+
+        monkeypatch.setattr(type(made.store), "remove", refuse)
+        seeds = [made.job.shared_seed, made.job.own_seed]
+        assert {"remaining": 2 * num_keys} == made.remove(seeds)
+        assert 1 == len(asked)
+
+
 def test_a_store_that_keeps_its_keys_is_not_cold(monkeypatch: pytest.MonkeyPatch) -> None:
     with worker() as made:
         monkeypatch.setattr(type(made.store), "remove_all", lambda *_, **__: 0)
@@ -93,6 +109,15 @@ def test_a_restore_moves_what_its_policy_reads_and_verifies_it() -> None:
         dense.samples.seconds, dense.samples.key_seconds, dense.samples.store_seconds, strict=True
     ):
         assert 0 < keys + store < seconds
+
+
+@pytest.mark.parametrize(("batch_pages", "calls"), [(128, 1), (3, 3), (1, 8)])
+def test_a_call_takes_so_many_pages(batch_pages: int, calls: int) -> None:
+    with worker(batch_pages=batch_pages) as made:  # 8 pages
+        made.save_shared()
+        measured = made.measure(made_task("restore", DENSE))
+        assert calls == measured.samples.store_calls
+        assert made.sides[0].layout.stored_bytes == measured.num_bytes
 
 
 def test_pools_alone_add_up(saved: Worker) -> None:
@@ -138,6 +163,29 @@ def test_a_restore_that_fails(
     monkeypatch.setattr(type(saved.store), "batch_get_into", lambda _, keys, *__: [answer] * len(keys))
     with pytest.raises(kind, match=words) as failed:
         saved.measure(made_task("restore", DENSE))
+    assert isinstance(failed.value, ClientLostError) == (kind is ClientLostError)
+
+
+@pytest.mark.parametrize("policy", [None, *TransferPolicy])
+@pytest.mark.parametrize(
+    ("answer", "kind", "words"),
+    [
+        (error(-900), ClientLostError, "the store could not say whether it holds"),
+        (MISS, StoreError, "give it more room"),
+    ],
+    ids=["no master", "evicted"],
+)
+def test_a_lookup_that_fails(
+    saved: Worker,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: object,
+    kind: type[Exception],
+    words: str,
+    policy: TransferPolicy | None,
+) -> None:
+    monkeypatch.setattr(type(saved.store), "batch_exists", lambda _, keys: [answer] * len(keys))
+    with pytest.raises(kind, match=words) as failed:
+        saved.measure(made_task("lookup", policy))
     assert isinstance(failed.value, ClientLostError) == (kind is ClientLostError)
 
 

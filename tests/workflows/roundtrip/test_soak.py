@@ -49,6 +49,7 @@ def test_random_faults_break_no_promise(store: LocalKVStore, with_checksum: bool
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_ten_thousand_random_faults_break_no_promise(store: LocalKVStore) -> None:
     (proof,) = injection_proofs(10_000, store, seed=2026, checksum=False, progress=silent)
     assert () == tuple(check for check in proof.checks if not check.passed)
