@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
 import socket
 import sys
 import textwrap
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -259,15 +257,13 @@ class TestParent:
                 try_source(f"say(port={port}); say(done=True)")
             )
 
-    @pytest.fixture
-    def shared_name(self) -> Iterator[str]:
-        name = f"hicache-bench-test-{secrets.token_hex(4)}"
-        yield name
-        (real_faults._SHARED_MEMORY / name).unlink()
-
-    def test_shared_memory_that_stays(self, shared_name: str) -> None:
-        source = f"open('{real_faults._SHARED_MEMORY / shared_name}', 'w').close(); say(done=True)"
-        assert {"files left": f"1: {shared_name}"} == failed(try_source(source))
+    def test_shared_memory_that_stays(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """In a directory of its own: faults of other workers would find what this child leaves."""
+        assert Path("/dev/shm") == real_faults._SHARED_MEMORY  # noqa: S108 -- looked at, never written to
+        monkeypatch.setattr(real_faults, "_SHARED_MEMORY", tmp_path)
+        (tmp_path / "there-before").touch()
+        source = f"open('{tmp_path / 'kept'}', 'w').close(); say(done=True)"
+        assert {"files left": "1: kept"} == failed(try_source(source))
 
     def test_a_temporary_file_that_stays(self) -> None:
         source = "open(os.environ['TMPDIR'] + '/kept', 'w').close(); say(done=True)"
