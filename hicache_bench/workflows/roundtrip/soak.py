@@ -24,6 +24,7 @@ _KINDS = (
     *[StepKind.DAMAGE, StepKind.LOSE] * 2,
     StepKind.FORGET,
 )
+_MAX_EMPTY_STEPS = 10 * STEPS_PER_WORLD
 _MAX_RERUNS = 300
 """Of the shrinker; each takes as long as its steps."""
 
@@ -142,7 +143,7 @@ def soak_proofs(
 
     def go_on(counters: Counters) -> bool:
         told.tell(counters)
-        return time.monotonic() < deadline
+        return time.monotonic() < deadline or _proves_nothing(counters)
 
     return (_proof("soak", f"{seconds:g} s of random requests", store, seed, checksum, go_on),)
 
@@ -159,9 +160,14 @@ def injection_proofs(
 
     def go_on(counters: Counters) -> bool:
         told.tell(counters)
-        return counters.faults < num_injections
+        return counters.faults < num_injections or _proves_nothing(counters)
 
     return (_proof("fault", f"{num_injections} random faults", store, seed, checksum, go_on),)
+
+
+def _proves_nothing(counters: Counters) -> bool:
+    """Whether a short soak must go on: no byte was compared yet. An engine that reads none ends it too."""
+    return not counters.bytes_compared and counters.steps < _MAX_EMPTY_STEPS
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from hicache_bench.store import checksum
 from hicache_bench.store.base import OK
 from hicache_bench.store.local import LocalKVStore
 from hicache_bench.units import MIB
-from hicache_bench.workflows.roundtrip import fault_draw, soak_world
+from hicache_bench.workflows.roundtrip import fault_draw, soak, soak_world
 from hicache_bench.workflows.roundtrip.soak import Soak, injection_proofs, soak_proofs
 from hicache_bench.workflows.roundtrip.soak_world import Counters, Step, StepKind, World
 
@@ -65,9 +65,23 @@ def test_soak_ends_when_the_time_is_up(store: LocalKVStore) -> None:
     assert "random requests" in told[0]
 
 
-def test_a_soak_that_compared_nothing_proves_nothing(store: LocalKVStore) -> None:
+@pytest.mark.parametrize("seed", range(5))
+def test_a_short_soak_goes_on_until_bytes_were_compared(store: LocalKVStore, seed: int) -> None:
+    for (proof,) in (
+        injection_proofs(1, store, seed=seed, checksum=False, progress=silent),
+        soak_proofs(0.0, store, seed=seed, checksum=False, progress=silent),
+    ):
+        assert proof.passed
+        assert 0 < proof.figures["bytes_compared"]  # type: ignore[operator]
+
+
+def test_a_soak_that_compared_nothing_proves_nothing(
+    store: LocalKVStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(soak, "_draw_step", lambda _chance, before: Step(StepKind.SAVE, before % 3, before))
     (proof,) = soak_proofs(0.0, store, seed=3, checksum=False, progress=silent)
     assert not proof.passed
+    assert soak._MAX_EMPTY_STEPS == proof.figures["steps"]
 
 
 def test_a_soak_repeats(store: LocalKVStore) -> None:
