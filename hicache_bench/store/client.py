@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from hicache_bench.errors import InputError, MemoryBudgetError, StoreError, StoreUnavailableError
-from hicache_bench.store.mooncake import MooncakeStoreBackend, describe_code
+from hicache_bench.store.mooncake import MooncakeStoreBackend
+from hicache_bench.store.mooncake_codes import describe_code
 from hicache_bench.units import MIB, format_size
 
 INSTALL_COMMAND = "pip install 'hicache-bench[mooncake]'"

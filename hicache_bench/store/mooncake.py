@@ -12,8 +12,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -34,40 +33,13 @@ from hicache_bench.store.base import (
     StoreStats,
     error,
 )
+from hicache_bench.store.mooncake_codes import describe_code
 from hicache_bench.store.object_batch import ObjectBatch, is_valid_key, valid_key_indices
 from hicache_bench.store.registration import RegisteredMemory
 
 _LONGEST_CALL_SECONDS = 90.0
 """A call comes back within this: 60 s when a peer's queue is poisoned, or when a peer is stopped."""
 
-_CODE_NAMES = {
-    -1: "INTERNAL_ERROR",
-    -10: "BUFFER_OVERFLOW",
-    -101: "SEGMENT_NOT_FOUND",
-    -200: "NO_AVAILABLE_HANDLE",
-    -400: "INVALID_KEY",
-    -500: "WRITE_FAIL",
-    -600: "INVALID_PARAMS",
-    -601: "ILLEGAL_CLIENT",
-    -700: "INVALID_WRITE",
-    -701: "INVALID_READ",
-    -702: "INVALID_REPLICA",
-    -703: "REPLICA_IS_NOT_READY",
-    -704: "OBJECT_NOT_FOUND",
-    -705: "OBJECT_ALREADY_EXISTS",
-    -706: "OBJECT_HAS_LEASE",
-    -707: "LEASE_EXPIRED",
-    -708: "OBJECT_HAS_REPLICATION_TASK",
-    -710: "REPLICA_NOT_FOUND",
-    -714: "OBJECT_REPLICA_BUSY",
-    -800: "TRANSFER_FAIL",
-    -801: "CHECKSUM_MISMATCH",
-    -900: "RPC_FAIL",
-    -901: "RPC_TIMEOUT",
-    -1010: "UNAVAILABLE",
-    -1011: "UNAVAILABLE",
-    -1012: "NOT_SUPPORTED",
-}
 _TRANSFER_FAIL = -800
 _MASTER_GONE = frozenset({-900, -901})
 _STATUS_OF_EXISTS = {1: OK, 0: MISS}
@@ -78,11 +50,6 @@ _STATUS_OF_REMOVE = {0: OK, -704: MISS, -706: LEASED}
 
 
 _Part = TypeVar("_Part", Sequence[str], ObjectBatch)
-
-
-def describe_code(code: int) -> str:
-    """``OBJECT_NOT_FOUND (-704)``. Names are those of Mooncake's ``types.h``."""
-    return f"{_CODE_NAMES.get(code, 'unknown code')} ({code})"
 
 
 class NativeStore(Protocol):
@@ -108,6 +75,21 @@ class NativeStore(Protocol):
     def remove(self, key: str, force: bool, /) -> int: ...
     def remove_all(self, force: bool, /) -> int: ...
     def close(self) -> int: ...
+
+
+class _RunningCall:
+    """Keeps the native store open until the block ends: a call into a closed one is a segfault."""
+
+    __slots__ = ("_begin", "_end")
+
+    def __init__(self, begin: Callable[[], NativeStore], end: Callable[[], None]) -> None:
+        self._begin, self._end = begin, end
+
+    def __enter__(self) -> NativeStore:
+        return self._begin()
+
+    def __exit__(self, *_problem: object) -> None:
+        self._end()
 
 
 class MooncakeStoreBackend(KVStoreBackend):
@@ -142,6 +124,7 @@ class MooncakeStoreBackend(KVStoreBackend):
         self._max_slices_per_call = max_slices_per_call
         self._registered = RegisteredMemory()
         self._stats = StoreStats()
+        self._call = _RunningCall(self._begin_call, self._end_call)
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
         self._num_running_calls = 0
@@ -175,7 +158,7 @@ class MooncakeStoreBackend(KVStoreBackend):
         return dict(self._settings)
 
     def register_buffer(self, address: int, num_bytes: int) -> None:
-        with self._native_store() as native:
+        with self._call as native:
             self._registered.add(address, num_bytes)
             code = native.register_buffer(address, num_bytes)
             if code != 0:
@@ -185,14 +168,14 @@ class MooncakeStoreBackend(KVStoreBackend):
                 )
 
     def unregister_buffer(self, address: int) -> None:
-        with self._native_store() as native:
+        with self._call as native:
             self._registered.discard(address)
             code = native.unregister_buffer(address)
             if code != 0:
                 raise StoreError(f"Mooncake refused to unregister {address:#x}: {describe_code(code)}")
 
     def batch_exists(self, keys: Sequence[str]) -> list[KeyResult]:
-        with self._native_store() as native:
+        with self._call as native:
             results = [INVALID_PARAMS] * len(keys)
             valid = valid_key_indices(keys)
             codes = self._ask_existence(native, [keys[index] for index in valid])
@@ -204,7 +187,7 @@ class MooncakeStoreBackend(KVStoreBackend):
         return results
 
     def batch_put_from(self, keys: Sequence[str], addresses: Buffers, sizes: Buffers) -> list[KeyResult]:
-        with self._native_store() as native:
+        with self._call as native:
             batch = ObjectBatch.of(keys, addresses, sizes)
             results = [INVALID_PARAMS] * len(keys)
             first_of_key: dict[str, int] = {}
@@ -229,7 +212,7 @@ class MooncakeStoreBackend(KVStoreBackend):
         return results
 
     def batch_get_into(self, keys: Sequence[str], addresses: Buffers, sizes: Buffers) -> list[KeyResult]:
-        with self._native_store() as native:
+        with self._call as native:
             batch = ObjectBatch.of(keys, addresses, sizes)
             admitted = batch.admitted(self._registered, self._max_slices_per_call)
             batch = batch.pick(admitted)
@@ -256,14 +239,14 @@ class MooncakeStoreBackend(KVStoreBackend):
         return results
 
     def remove(self, key: str, *, force: bool = False) -> KeyResult:
-        with self._native_store() as native:
+        with self._call as native:
             if not is_valid_key(key):
                 return INVALID_PARAMS
             code = native.remove(key, force)
         return _STATUS_OF_REMOVE.get(code) or error(code)
 
     def remove_all(self, *, force: bool = False) -> int:
-        with self._native_store() as native:
+        with self._call as native:
             count = native.remove_all(force)
         if count < 0:
             raise StoreError(f"Mooncake could not remove all objects: {describe_code(count)}")
@@ -289,9 +272,7 @@ class MooncakeStoreBackend(KVStoreBackend):
         if code != 0:
             raise StoreError(f"Mooncake could not close its client: {describe_code(code)}")
 
-    @contextmanager
-    def _native_store(self) -> Iterator[NativeStore]:
-        """The native store, kept open until the block ends: a call into a closed one is a segfault."""
+    def _begin_call(self) -> NativeStore:
         if os.getpid() != self._owner_pid:
             # A forked child shares the client's sockets: its calls hang and garble the parent's answers.
             raise StoreError(
@@ -302,10 +283,7 @@ class MooncakeStoreBackend(KVStoreBackend):
             if self._closed:
                 raise StoreClosedError("the Mooncake store is closed; open a new one")
             self._num_running_calls += 1
-        try:
-            yield self._native
-        finally:
-            self._end_call()
+        return self._native
 
     def _end_call(self) -> None:
         with self._lock:
@@ -334,6 +312,8 @@ class MooncakeStoreBackend(KVStoreBackend):
         read = partial(self._read, native)
         # A key given twice in one native call answers success for both and fills the last buffer only.
         rounds = batch.distinct_rounds()
+        if len(rounds) == 1 and not batch.scattered and len(batch) <= self._max_slices_per_call:
+            return self._read(native, batch)
         if len(rounds) == 1:
             return _in_turn(read, batch.split(self._max_slices_per_call))
         answers = [0] * len(batch)

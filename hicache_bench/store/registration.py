@@ -87,9 +87,14 @@ class RegisteredMemory:
 
     def holding(self, addresses: Sequence[int], sizes: Sequence[int]) -> RegisteredRange:
         """The one range that holds each of these buffers, or :data:`NO_RANGE`; a few passes in C."""
-        if not addresses or min(sizes) <= 0:
+        if not addresses:
+            return NO_RANGE
+        smallest = largest = sizes[0]
+        if sizes.count(smallest) != len(sizes):  # one size for all is the usual case, and quicker to see
+            smallest, largest = min(sizes), max(sizes)
+        if smallest <= 0:
             return NO_RANGE
         found = self.find(min(addresses))
-        if max(addresses) + max(sizes) <= found.end or max(map(add, addresses, sizes)) <= found.end:
+        if max(addresses) + largest <= found.end or max(map(add, addresses, sizes)) <= found.end:
             return found
         return NO_RANGE

@@ -120,9 +120,9 @@ class TestFaults:
         proof = try_broken(
             "calls-after-close",
             """
-            from contextlib import contextmanager
             from hicache_bench.store.mooncake import MooncakeStoreBackend as Backend
-            Backend._native_store = contextmanager(lambda self: (yield self._native))
+            Backend._begin_call = lambda self: self._native
+            Backend._end_call = lambda self: None
             """,
         )
         assert {"how the process ends": "not all said, ended by SIGSEGV"} == failed(proof)

@@ -21,7 +21,8 @@ from hicache_bench.store.base import (
     KVStoreBackend,
     error,
 )
-from hicache_bench.store.mooncake import MooncakeStoreBackend, describe_code
+from hicache_bench.store.mooncake import MooncakeStoreBackend
+from hicache_bench.store.mooncake_codes import describe_code
 from tests.store.contract import StoreContract
 from tests.store.fake_mooncake import FakeMooncake, FakeMooncakeFixtures
 
