@@ -7,7 +7,7 @@ from hicache_bench.planning.policy import SavePolicy
 from hicache_bench.records.replay import ReplayRecord
 from hicache_bench.records.schema import RunRecord
 from hicache_bench.records.simulation import SimulationRecord
-from hicache_bench.workflows.rank import Progress
+from hicache_bench.workflows.meter import Progress
 from hicache_bench.workflows.replay import replay_trace
 from hicache_bench.workflows.replay_options import UNBOUNDED, ReplayArguments, parse_replay
 from hicache_bench.workflows.run import RunOptions, run

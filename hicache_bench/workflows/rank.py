@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,12 +27,11 @@ from hicache_bench.records.schema import Check, PolicyResult
 from hicache_bench.store.base import KVStoreBackend
 from hicache_bench.workflows.accounts import policy_result
 from hicache_bench.workflows.cluster import Member
+from hicache_bench.workflows.meter import Progress
 from hicache_bench.workflows.prefix import FixtureBytes, PrefixLayout
 
 if TYPE_CHECKING:
     from hicache_bench.workflows.selection import IndexScorer
-
-Progress = Callable[[str], None]
 
 
 class Setting(NamedTuple):

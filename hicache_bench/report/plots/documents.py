@@ -14,7 +14,7 @@ from hicache_bench.report.plots.pool_bytes import draw_pool_bytes
 from hicache_bench.report.plots.style import THEMES
 from hicache_bench.workflows.concepts import CONCEPTS
 from hicache_bench.workflows.documents import counted_bytes, counted_unions, modelled_times, replayed_trace
-from hicache_bench.workflows.rank import Progress
+from hicache_bench.workflows.meter import Progress
 
 
 def document_drawings(progress: Progress) -> list[Drawing]:

@@ -14,7 +14,8 @@ from hicache_bench.errors import StoreError, StoreUnavailableError
 from hicache_bench.store.client import probe
 from hicache_bench.store.master import ManagedMaster
 from hicache_bench.workflows.bench.job import Job, StoreJob
-from hicache_bench.workflows.bench.peer import LEAVE_SECONDS, Peer, Progress
+from hicache_bench.workflows.bench.peer import LEAVE_SECONDS, Peer
+from hicache_bench.workflows.meter import Progress
 
 _CASUALTY_SECONDS = 0.5
 """A store's answer shows a death before the dead process is reaped: the master's guard needs a moment."""

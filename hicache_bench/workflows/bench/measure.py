@@ -21,12 +21,12 @@ from hicache_bench.workflows.bench.analysis import compare_clients, link_points,
 from hicache_bench.workflows.bench.fleet import MASTER_SECONDS, Fleet, FleetPlan
 from hicache_bench.workflows.bench.job import CALL, COPY, LOOKUP, RESTORE, SAVE, Job, StoreJob, Task
 from hicache_bench.workflows.bench.options import BenchOptions
-from hicache_bench.workflows.bench.peer import Peer, PeerLostError, Progress
+from hicache_bench.workflows.bench.peer import Peer, PeerLostError
 from hicache_bench.workflows.cluster import ClusterLayout, lay_out_ranks, members_of
 from hicache_bench.workflows.environment import describe_environment, library_versions
 from hicache_bench.workflows.identity import deployment_dict, preset_dict
 from hicache_bench.workflows.memory import MEMORY_SHARE, usable_memory_bytes
-from hicache_bench.workflows.meter import Meter
+from hicache_bench.workflows.meter import Meter, Progress
 from hicache_bench.workflows.rank import equal, none_of
 from hicache_bench.workflows.stores import arena_bytes
 

@@ -10,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
 from hicache_bench.errors import HicacheBenchError, InputError, StoreError, VerificationError
 from hicache_bench.workflows.bench.job import Job
+from hicache_bench.workflows.meter import Progress
 
 MODULE = "hicache_bench.workflows.bench.child"
 SILENCE_SECONDS = 100.0
@@ -30,8 +31,6 @@ _MAX_PRINTED = 500
 _ERRORS: Mapping[int, type[HicacheBenchError]] = {
     kind.exit_code: kind for kind in (InputError, StoreError, VerificationError)
 }
-
-Progress = Callable[[str], None]
 
 
 class PeerLostError(StoreError):

@@ -16,8 +16,8 @@ from hicache_bench.store.object_batch import ObjectBatch
 from hicache_bench.store.wrappers import StoreWrapper
 from hicache_bench.units import MIB
 from hicache_bench.workflows.cluster import members_of
+from hicache_bench.workflows.meter import Progress
 from hicache_bench.workflows.prefix import prompt_prefix
-from hicache_bench.workflows.rank import Progress
 from hicache_bench.workflows.roundtrip.byte_proofs import ByteJob, BytePlan, Tally, plan_bytes
 from hicache_bench.workflows.roundtrip.findings import findings
 from hicache_bench.workflows.stores import open_store

@@ -24,8 +24,9 @@ from hicache_bench.store.checksum import ChecksumStore
 from hicache_bench.units import format_size
 from hicache_bench.workflows.cluster import ClusterLayout, Member, lay_out_ranks
 from hicache_bench.workflows.length import LengthJob
+from hicache_bench.workflows.meter import Progress
 from hicache_bench.workflows.prefix import FixtureBytes, PrefixLayout
-from hicache_bench.workflows.rank import Progress, Setting, none_of
+from hicache_bench.workflows.rank import Setting, none_of
 from hicache_bench.workflows.roundtrip.reference import kept_units, planned_units
 from hicache_bench.workflows.stores import arena_bytes
 from hicache_bench.workflows.variant import Variant

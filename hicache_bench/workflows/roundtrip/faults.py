@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from hicache_bench.errors import ConfigError, HicacheBenchError, StoreUnavailableError
 from hicache_bench.records.proof import Proof
 from hicache_bench.store.base import KVStoreBackend
 from hicache_bench.store.checksum import Digest
+from hicache_bench.workflows.meter import Progress
 from hicache_bench.workflows.roundtrip.fault_catalogue import FaultCase, SeenBy, chosen_cases
 from hicache_bench.workflows.roundtrip.fault_lab import Lab
 from hicache_bench.workflows.roundtrip.fault_write_scenarios import SCENARIOS
 from hicache_bench.workflows.roundtrip.findings import BREAKDOWNS, breakdown
-
-Progress = Callable[[str], None]
 
 MAX_SECONDS = 10.0
 """One small restore takes milliseconds; whatever takes longer than this waited for something."""

@@ -21,7 +21,8 @@ from hicache_bench.records.proof import Proof
 from hicache_bench.records.schema import Check
 from hicache_bench.store.base import KVStoreBackend
 from hicache_bench.units import MIB
-from hicache_bench.workflows.rank import Progress, equal, none_of
+from hicache_bench.workflows.meter import Progress
+from hicache_bench.workflows.rank import equal, none_of
 from hicache_bench.workflows.roundtrip.findings import findings
 from hicache_bench.workflows.roundtrip.reference import is_legal, kept_units
 from hicache_bench.workflows.roundtrip.requests import Owner, Request, owners_of

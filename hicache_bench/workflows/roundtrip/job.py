@@ -19,8 +19,8 @@ from hicache_bench.units import GIB, MIB, format_size
 from hicache_bench.workflows.cluster import Member, members_of
 from hicache_bench.workflows.environment import describe_environment, library_versions
 from hicache_bench.workflows.memory import MEMORY_SHARE, available_memory_bytes
-from hicache_bench.workflows.meter import Meter
-from hicache_bench.workflows.rank import Progress, equal
+from hicache_bench.workflows.meter import Meter, Progress
+from hicache_bench.workflows.rank import equal
 from hicache_bench.workflows.roundtrip.byte_controls import byte_controls
 from hicache_bench.workflows.roundtrip.byte_proofs import ByteJob, BytePlan, Tally, plan_bytes
 from hicache_bench.workflows.roundtrip.findings import BREAKDOWNS, breakdown, findings

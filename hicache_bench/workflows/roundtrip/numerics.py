@@ -22,7 +22,8 @@ from hicache_bench.pools.names import AttentionType
 from hicache_bench.records.proof import Proof
 from hicache_bench.records.schema import Check
 from hicache_bench.store.base import KVStoreBackend
-from hicache_bench.workflows.rank import Progress, equal
+from hicache_bench.workflows.meter import Progress
+from hicache_bench.workflows.rank import equal
 from hicache_bench.workflows.roundtrip.findings import findings
 from hicache_bench.workflows.roundtrip.numeric_checks import (
     agreement,

@@ -13,7 +13,7 @@ from hicache_bench.records.proof import Proof
 from hicache_bench.records.schema import Check
 from hicache_bench.store.base import KVStoreBackend
 from hicache_bench.store.faults import CorruptGet
-from hicache_bench.workflows.rank import Progress
+from hicache_bench.workflows.meter import Progress
 from hicache_bench.workflows.roundtrip.fault_checks import WHOLE, judge
 from hicache_bench.workflows.roundtrip.fault_lab import SELECTIVE, Lab
 from hicache_bench.workflows.roundtrip.fault_rig import Asked, Outcome, Rig

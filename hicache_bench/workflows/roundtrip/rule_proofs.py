@@ -25,7 +25,8 @@ from hicache_bench.pools.names import AttentionType, HitPolicy
 from hicache_bench.records.proof import Proof
 from hicache_bench.records.schema import Check
 from hicache_bench.store.base import KVStoreBackend
-from hicache_bench.workflows.rank import Progress, equal
+from hicache_bench.workflows.meter import Progress
+from hicache_bench.workflows.rank import equal
 from hicache_bench.workflows.roundtrip.fault_checks import WHOLE, Broken, judge
 from hicache_bench.workflows.roundtrip.fault_lab import SELECTIVE, Lab
 from hicache_bench.workflows.roundtrip.fault_models import small_pool

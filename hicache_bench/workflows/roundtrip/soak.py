@@ -11,11 +11,10 @@ from hicache_bench.records.proof import Proof
 from hicache_bench.records.schema import Check
 from hicache_bench.store.base import KVStoreBackend
 from hicache_bench.store.checksum import Digest
+from hicache_bench.workflows.meter import Progress
 from hicache_bench.workflows.rank import none_of
 from hicache_bench.workflows.roundtrip.faults import MAX_SECONDS, checksum_digest
 from hicache_bench.workflows.roundtrip.soak_world import NUM_REQUESTS, Counters, Step, StepKind, World
-
-Progress = Callable[[str], None]
 
 STEPS_PER_WORLD = 60
 _KINDS = (
