@@ -21,7 +21,8 @@ class HostPool(Protocol):
     """A host-side pool: SGLang's ``HostKVCache`` classes, or a fixture.
 
     ``kv_buffer`` is a tensor or array, a sequence of them, or None for a logical pool. ``page_size`` counts
-    the token slots of one page (1 for a state pool).
+    the token slots of one page (1 for a state pool). The ``indices`` given to ``get_page_buffer_meta`` are
+    the caller's, who writes others into them after the call.
     """
 
     @property
@@ -67,12 +68,17 @@ def page_buffers(host_pool: HostPool, slots: IntVector, keys_per_page: int) -> t
         return [], []
     addresses: list[int] = []
     sizes: list[int] = []
-    tokens = np.arange(host_pool.page_size)
-    # An index for each token of each page: those of a few pages stay in the processor's cache.
-    step = max(1, _INDICES_AT_ONCE // len(tokens))
+    page_size = host_pool.page_size
+    tokens = np.arange(page_size)
+    starts = slots[:, None].astype(np.int64) * page_size
+    # An index for each token of each page. Those of a few pages stay in the processor's cache, and in one
+    # buffer: the system would have to hand over fresh memory for each array of this size.
+    step = min(len(slots), max(1, _INDICES_AT_ONCE // page_size))
+    indices = np.empty((step, page_size), dtype=np.int64)
     for start in range(0, len(slots), step):
-        starts = slots[start : start + step, None].astype(np.int64) * len(tokens)
-        some_addresses, some_sizes = host_pool.get_page_buffer_meta((starts + tokens).ravel())
+        some = starts[start : start + step]
+        np.add(some, tokens, out=indices[: len(some)])
+        some_addresses, some_sizes = host_pool.get_page_buffer_meta(indices[: len(some)].ravel())
         addresses += _plain(some_addresses)
         sizes += _plain(some_sizes)
     num_keys = len(slots) * keys_per_page

@@ -61,7 +61,7 @@ class PrefixKeys:
         return keys
 
     def of_units(self, pool: KVPoolDescriptor, prefix: Prefix, units: IntVector) -> list[str]:
-        """Keys of ``units``, which rise. A few of them are built alone, and not kept."""
+        """Keys of ``units``, which rise; the caller changes none. A few are built alone, and not kept."""
         if not len(units):
             return []
         num_keyed = num_units(pool, prefix.num_pages) - prefix.first_page // pool.unit_pages
@@ -70,6 +70,8 @@ class PrefixKeys:
         keys, step = self.asked(pool, prefix), self.per_unit(pool)
         skipped = num_units(pool, prefix.num_pages) - len(keys) // step
         first, last = int(units[0]) - skipped, int(units[-1]) - skipped
+        if len(units) * step == len(keys):
+            return keys
         if last - first + 1 == len(units):
             return keys[first * step : (last + 1) * step]
         return [key for unit in (units - skipped).tolist() for key in keys[unit * step : (unit + 1) * step]]

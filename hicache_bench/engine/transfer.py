@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -85,7 +87,7 @@ class _Request:
 
 
 class _Batch(NamedTuple):
-    """One request over all pools; in multi-buffer form as soon as one pool needs it."""
+    """One request over all pools."""
 
     spans: list[tuple[_Request, slice]]
     keys: list[str]
@@ -143,10 +145,13 @@ class SelectiveTransferEngine:
         after: BatchHook | None = None,
     ) -> Transfer:
         transfer = Transfer(results={item.pool.name: [] for item in work})
-        requests = [_request(item) for item in work if len(item.units)]
+        requests = _requests(work)
         # All batches are made before the first one is sent: a store that moves megabytes empties the
-        # processor's caches, and what runs between two of its calls then costs several times as much.
-        for batch in [*_batches(requests, self._batch_pages)]:
+        # processor's caches, and what runs between two of its calls then costs several times as much. Each is
+        # let go as soon as it is done, while its keys are still in these caches.
+        batches = deque(_batches(requests, self._batch_pages))
+        while batches:
+            batch = batches.popleft()
             transfer.batches += 1
             if before is not None:
                 self._tell(
@@ -242,27 +247,41 @@ def arrived_units(results: Sequence[KeyResult], keys_per_unit: int) -> BoolVecto
     return whole
 
 
-def _request(work: PoolWork) -> _Request:
-    keys_per_unit = len(work.keys) // len(work.units)
-    addresses, sizes = page_buffers(work.host_pool, work.slots, keys_per_unit)
-    return _Request(work.pool.name, work.keys, addresses, sizes, keys_per_unit, work.units, work.ends)
+def _requests(work: Sequence[PoolWork]) -> list[_Request]:
+    """What is to move, pool by pool; all in multi-buffer form as soon as one pool needs it."""
+    requests = []
+    for item in work:
+        if len(item.units):
+            per_unit = len(item.keys) // len(item.units)
+            addresses, sizes = page_buffers(item.host_pool, item.slots, per_unit)
+            requests.append(
+                _Request(item.pool.name, item.keys, addresses, sizes, per_unit, item.units, item.ends)
+            )
+    if any(has_pieces(request.sizes) for request in requests):
+        return [
+            replace(request, addresses=as_pieces(request.addresses), sizes=as_pieces(request.sizes))
+            for request in requests
+        ]
+    return requests
 
 
 def _batches(requests: Sequence[_Request], batch_pages: int) -> Iterator[_Batch]:
     """The requests, cut at the same pages."""
-    in_pieces = any(has_pieces(request.sizes) for request in requests)
     for parts in page_batches([request.ends for request in requests], batch_pages):
-        keys: list[str] = []
-        addresses: list[int | Sequence[int]] = []
-        sizes: list[int | Sequence[int]] = []
-        spans = []
-        for request, (start, stop) in zip(requests, parts, strict=True):
-            span = slice(start * request.keys_per_unit, stop * request.keys_per_unit)
-            spans.append((request, span))
-            keys += request.keys[span]
-            addresses += as_pieces(request.addresses[span]) if in_pieces else request.addresses[span]
-            sizes += as_pieces(request.sizes[span]) if in_pieces else request.sizes[span]
-        yield _Batch(spans, keys, addresses, sizes)
+        spans = [
+            (request, slice(start * request.keys_per_unit, stop * request.keys_per_unit))
+            for request, (start, stop) in zip(requests, parts, strict=True)
+        ]
+        yield _Batch(
+            spans,
+            _joined([request.keys[span] for request, span in spans]),
+            _joined([request.addresses[span] for request, span in spans]),
+            _joined([request.sizes[span] for request, span in spans]),
+        )
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else [*chain.from_iterable(parts)]
 
 
 def _slice_spans(sizes: Buffers, limit: int) -> list[slice]:

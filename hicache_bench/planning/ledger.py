@@ -51,8 +51,8 @@ def total_volume(volumes: Iterable[Volume]) -> Volume:
 class PoolArrival:
     """What a read of one pool brought.
 
-    ``units`` are those whose every component arrived. A unit counts as failed if any of its objects failed,
-    else as missed if any was absent, else as read; objects and bytes are counted one by one.
+    ``units`` are those whose every component arrived, in rising order. A unit counts as failed if any of its
+    objects failed, else as missed if any was absent, else as read; objects and bytes are counted one by one.
     """
 
     units: IntVector
@@ -179,8 +179,8 @@ def _pool_ledger(
     pool = pool_plan.pool
     end = num_units(pool, used_pages)
     first = 0 if policy is TransferPolicy.DENSE else first_needed_at(pool, policy, end)
-    useful = arrival.units[(arrival.units >= first) & (arrival.units < end)]
-    used = volume(pool, len(useful))
+    start, stop = np.searchsorted(arrival.units, (first, end)).tolist()
+    used = volume(pool, stop - start)
     return PoolLedger(
         pool=pool.name,
         read=arrival.read,

@@ -85,6 +85,20 @@ def _legal_units(pool: KVPoolDescriptor, present: BoolVector, policy: TransferPo
     return windowed
 
 
+def legal_alike(
+    pools: Iterable[KVPoolDescriptor], num_pages: int, first: TransferPolicy, second: TransferPolicy
+) -> bool:
+    """Whether two policies make the same endpoints legal whatever a store holds: they need the same units."""
+    for pool in pools:
+        if not pool.constrains:
+            continue
+        units = num_units(pool, num_pages)
+        ends = np.arange(units + 1, dtype=index_dtype(pool, units))
+        if not np.array_equal(first_needed(pool, first, ends), first_needed(pool, second, ends)):
+            return False
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolution:
     """What a lookup promises.

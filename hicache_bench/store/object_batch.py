@@ -34,9 +34,9 @@ def valid_key_indices(keys: Sequence[str]) -> Sequence[int]:
     return [index for index, key in enumerate(keys) if is_valid_key(key)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ObjectBatch:
-    """Keys with their buffers.
+    """Keys with their buffers. Nothing changes it; not frozen, since one is made before every native call.
 
     Where an object has several buffers the batch is ``scattered``: ``addresses`` and ``sizes`` then hold one
     list for each key, and ``widths`` their lengths; else they hold one integer for each key. ``totals`` are

@@ -94,7 +94,8 @@ class RegisteredMemory:
             smallest, largest = min(sizes), max(sizes)
         if smallest <= 0:
             return NO_RANGE
-        found = self.find(min(addresses))
-        if max(addresses) + largest <= found.end or max(map(add, addresses, sizes)) <= found.end:
+        rising = sorted(addresses)  # they mostly rise as they are, and this sees it sooner than min and max
+        found = self.find(rising[0])
+        if rising[-1] + largest <= found.end or max(map(add, addresses, sizes)) <= found.end:
             return found
         return NO_RANGE

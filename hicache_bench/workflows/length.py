@@ -12,7 +12,7 @@ from hicache_bench.engine.prefix import Prefix
 from hicache_bench.engine.reports import Lookup, SaveReport
 from hicache_bench.planning.ledger import Volume, total_volume, volume
 from hicache_bench.planning.policy import TransferPolicy
-from hicache_bench.planning.resolve import alignment_pages, alignment_warning, resolve_ranks
+from hicache_bench.planning.resolve import alignment_pages, alignment_warning, legal_alike, resolve_ranks
 from hicache_bench.records.schema import Check, Evidence, LengthResult, RankResult
 from hicache_bench.units import format_tokens
 from hicache_bench.workflows.accounts import amount, policy_totals, saved_pools
@@ -105,7 +105,16 @@ class LengthJob:
     def _found(self, jobs: Sequence[RankJob]) -> tuple[list[Lookup], dict[TransferPolicy, Endpoint]]:
         """What each rank finds, and the endpoint of all of them under each policy."""
         lookups = [self._alone(job, job.look_up()) for job in jobs]
-        return lookups, {policy: self._endpoint(jobs, lookups, policy) for policy in self.policies}
+        endpoints: dict[TransferPolicy, Endpoint] = {}
+        for policy in self.policies:
+            # Where the same endpoints are legal the answer is the same one, and so are the questions.
+            known = (
+                found
+                for other, found in endpoints.items()
+                if legal_alike(self.cluster.pools, jobs[0].prefix.num_pages, policy, other)
+            )
+            endpoints[policy] = next(known, None) or self._endpoint(jobs, lookups, policy)
+        return lookups, endpoints
 
     def _jobs(self) -> list[RankJob]:
         cluster = self.cluster

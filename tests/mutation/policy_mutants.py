@@ -308,8 +308,8 @@ LEDGER_MUTANTS = (
     Mutant(
         "what lies past the used endpoint is of use",
         _LEDGER,
-        "(arrival.units >= first) & (arrival.units < end)",
-        "arrival.units >= first",
+        "volume(pool, stop - start)",
+        "volume(pool, len(arrival.units) - start)",
     ),
     Mutant(
         "a token has two reasons",

@@ -14,6 +14,7 @@ from hicache_bench.planning.resolve import (
     Resolution,
     alignment_pages,
     alignment_warning,
+    legal_alike,
     legal_endpoints,
     matchable_pages,
     num_units,
@@ -270,6 +271,36 @@ def test_resolution_agrees_with_the_definition(
         if all(legal_by_definition(p, presence[p.name], policy, end) for p in pools)
     ]
     assert max(joint, default=0) == resolve(pools, presence, policy, pages).hit_pages
+
+
+@given(drawn=pools_and_presence(), policies=st.tuples(*[st.sampled_from(list(TransferPolicy))] * 2))
+def test_policies_that_are_legal_alike_answer_alike(
+    drawn: tuple[list[KVPoolDescriptor], dict[str, BoolVector], int],
+    policies: tuple[TransferPolicy, TransferPolicy],
+) -> None:
+    pools, presence, pages = drawn
+    answers = [resolve(pools, presence, policy, pages).legal.tolist() for policy in policies]
+    assert answers[0] == answers[1] or not legal_alike(pools, pages, *policies)
+
+
+@pytest.mark.parametrize(
+    ("pools", "alike"),
+    [
+        ([KV], True),
+        ([KV, STATE], True),
+        ([KV, window_pool("swa", 34)], True),
+        ([KV, window_pool("swa", 33)], False),  # 32 older tokens are two pages of 16; SGLang takes three
+        ([KV, window_pool("swa", 32, engine_window=128)], False),
+        ([KV, pool("chunked", AttentionType.CHUNKED, window_tokens=64)], False),
+        ([KV, window_pool("swa", 32, engine_window=128, required_for=Requirement.SPEED)], True),
+        ([KV, pool("kv_anchor", AttentionType.LOGICAL)], True),
+    ],
+)
+def test_policies_are_legal_alike_where_they_need_the_same(
+    pools: list[KVPoolDescriptor], alike: bool
+) -> None:
+    assert legal_alike(pools, 24, TransferPolicy.DENSE, HIT)
+    assert alike == legal_alike(pools, 24, HIT, SELECTIVE)
 
 
 @given(drawn=pools_and_presence())
