@@ -33,6 +33,9 @@ def roundtrip_command(
     master: str | None = typer.Option(
         None, help="HOST:PORT of a running Mooncake master to join; a private one is started otherwise."
     ),
+    master_http_port: int | None = typer.Option(
+        None, min=1, max=65535, help="HTTP port of that master, which tells of its cluster. 9003 by default."
+    ),
     segment: str | None = typer.Option(
         None,
         help="Memory to give to the Mooncake cluster, such as 8GiB. Joined clusters get none by default.",
@@ -86,6 +89,7 @@ def roundtrip_command(
         presets=tuple(apply_options(found, variant) for found in _presets(preset)),
         store=store,
         master=master,
+        master_http_port=master_http_port,
         segment_bytes=None if segment is None else parse_size(segment),
         lengths=None if lengths is None else tuple(map(_pages, lengths.split(","))),
         policies=_policies(policy),

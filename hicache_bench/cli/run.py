@@ -42,6 +42,9 @@ def run_command(
     master: str | None = typer.Option(
         None, help="HOST:PORT of a running Mooncake master to join; a private one is started otherwise."
     ),
+    master_http_port: int | None = typer.Option(
+        None, min=1, max=65535, help="HTTP port of that master, which tells of its cluster. 9003 by default."
+    ),
     segment: str | None = typer.Option(
         None,
         help="Memory to give to the Mooncake cluster, such as 8GiB. Joined clusters get none by default.",
@@ -101,6 +104,7 @@ def run_command(
             local_prefix_tokens=parse_tokens(local_prefix),
             store=store,
             master=master,
+            master_http_port=master_http_port,
             segment_bytes=None if segment is None else parse_size(segment),
             num_queries=queries,
             repeat=repeat,

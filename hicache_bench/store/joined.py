@@ -18,7 +18,7 @@ import numpy as np
 from hicache_bench.store.base import OK, KeyResult, KVStoreBackend
 from hicache_bench.store.client import split_address
 
-DEFAULT_HTTP_PORT = 9003
+_DEFAULT_HTTP_PORT = 9003
 """``-metrics_port`` of ``mooncake_master --help`` (wheel 0.3.13.post1)."""
 
 UNKNOWN = "unknown"
@@ -44,20 +44,21 @@ _Answer = TypeVar("_Answer")
 
 
 def joined_settings(
-    store: KVStoreBackend, master_address: str, *, http_port: int = DEFAULT_HTTP_PORT
+    store: KVStoreBackend, master_address: str, *, http_port: int | None = None
 ) -> dict[str, str | int | float]:
     """Settings of the cluster at ``master_address``, as of now; each that nobody tells is ``unknown``.
 
-    ``store`` is an open client of it. The server at ``http_port`` of the same host is believed once it knows
-    a one-byte object that was just put through ``store``, and is then taken away: several masters may run on
-    one host. ``master_http`` says what came of it. Takes at most 5 s beyond the store's own calls, and never
-    raises for what the server does.
+    ``store`` is an open client of it. The server at ``http_port`` (default 9003) of its host is believed once
+    it knows a one-byte object that was just put through ``store``, and is then taken away: several masters
+    may run on one host. ``master_http`` says what came of it. Takes at most 5 s beyond the store's own calls,
+    and never raises for what the server does.
 
     Raises:
         InputError: not a HOST:PORT.
         StoreError: the store breaks meanwhile.
     """
     host, _ = split_address(master_address)
+    http_port = http_port or _DEFAULT_HTTP_PORT
     settings: dict[str, str | int | float] = dict.fromkeys(_SETTINGS_OF_THE_MASTER, UNKNOWN)
     settings |= dict.fromkeys(("cluster_segments", *_METRICS), UNKNOWN)
     key = f"hicache-bench-probe-{os.urandom(8).hex()}"

@@ -45,6 +45,7 @@ class RunOptions:
     local_prefix_tokens: int = 0
     store: str = "local"
     master: str | None = None
+    master_http_port: int | None = None
     segment_bytes: int | None = None
     num_queries: int = 0
     repeat: int = 3
@@ -79,7 +80,9 @@ def run(
         ConfigError: a deployment that the engine refuses, or pools that cannot be stored.
         StoreError: the store cannot be opened, or does not keep what is saved.
     """
-    check_store(options.store, options.master, options.segment_bytes)
+    check_store(
+        options.store, options.master, options.segment_bytes, master_http_port=options.master_http_port
+    )
     variant = options.variant
     _check_queries(options)
     members = members_of(variant)
@@ -201,6 +204,7 @@ def _take(
         store,
         stored_bytes=cluster.stored_bytes,
         master=master,
+        master_http_port=options.master_http_port,
         segment_bytes=options.segment_bytes if asked else None,
         metrics=options.metrics,
     ) as opened:

@@ -39,12 +39,14 @@ def arena_bytes(stored_bytes: int) -> int:
     return max(_MIN_ARENA_BYTES, int(stored_bytes * _ARENA_SLACK))
 
 
-def check_store(name: str, master: str | None, segment_bytes: int | None) -> None:
+def check_store(
+    name: str, master: str | None, segment_bytes: int | None, *, master_http_port: int | None = None
+) -> None:
     """Refuse a store that :func:`open_store` could not open, before any work is done.
 
     Raises:
-        InputError: an unknown store, a master or segment for a store that has none, a private store without
-            room.
+        InputError: an unknown store, a master or segment for a store that has none, a port of no master, a
+            private store without room.
     """
     if name not in STORES:
         nearest = get_close_matches(name.casefold(), STORES, n=1)
@@ -52,6 +54,10 @@ def check_store(name: str, master: str | None, segment_bytes: int | None) -> Non
         raise InputError(f"unknown store {name!r}; allowed: {', '.join(STORES)}{hint}")
     if master is not None and name != "mooncake":
         raise InputError(f"--master is for --store mooncake, not {name!r}")
+    if master_http_port is not None and master is None:
+        raise InputError(
+            "--master-http-port is a port of the master to join; give --master HOST:PORT as well"
+        )
     if segment_bytes is not None and name != "mooncake":
         raise InputError(f"--segment is for --store mooncake, not {name!r}")
     if segment_bytes == 0 and master is None:
@@ -67,6 +73,7 @@ def open_store(
     *,
     stored_bytes: int,
     master: str | None = None,
+    master_http_port: int | None = None,
     segment_bytes: int | None = None,
     metrics: MetricsSink | None = None,
 ) -> Iterator[OpenStore]:
@@ -75,8 +82,8 @@ def open_store(
     ``count`` moves nothing, so nothing of it is in the metrics.
 
     ``mooncake`` starts a private master and contributes a segment of that size, or joins the cluster at
-    ``master`` and contributes ``segment_bytes`` (default 0: a pure client). The client is closed before the
-    master is stopped.
+    ``master`` and contributes ``segment_bytes`` (default 0: a pure client). ``master_http_port`` is where the
+    joined one tells of its cluster. The client is closed before the master is stopped.
 
     Raises:
         InputError: an unknown store, or a master for a store that has none.
@@ -92,12 +99,14 @@ def open_store(
         with CountingStore() as store:
             yield OpenStore(store, store.settings)
     else:
-        with _open_mooncake(arena_bytes(stored_bytes), master, segment_bytes) as opened:
+        with _open_mooncake(arena_bytes(stored_bytes), master, master_http_port, segment_bytes) as opened:
             yield replace(opened, backend=_metered(opened.backend, metrics))
 
 
 @contextmanager
-def _open_mooncake(capacity_bytes: int, master: str | None, segment_bytes: int | None) -> Iterator[OpenStore]:
+def _open_mooncake(
+    capacity_bytes: int, master: str | None, http_port: int | None, segment_bytes: int | None
+) -> Iterator[OpenStore]:
     # Imported here: only this store needs them, and they look for the wheel.
     from hicache_bench.store.client import open_mooncake
     from hicache_bench.store.joined import joined_settings
@@ -105,7 +114,8 @@ def _open_mooncake(capacity_bytes: int, master: str | None, segment_bytes: int |
 
     if master is not None:
         with open_mooncake(master, segment_bytes=segment_bytes or 0) as store:
-            yield OpenStore(store, {**store.settings, **joined_settings(store, master)}, master)
+            settings = {**store.settings, **joined_settings(store, master, http_port=http_port)}
+            yield OpenStore(store, settings, master)
         return
     with (
         ManagedMaster() as managed,

@@ -72,15 +72,19 @@ def test_a_joined_cluster_keeps_nothing_of_a_run(
     managed_master: ManagedMaster, mooncake_store: MooncakeStoreBackend, out: Path
 ) -> None:
     """The run gives no memory: every object lies in the segment of another client."""
+    http_port = managed_master.http_address.rpartition(":")[2]
     options = ("--preset", "kitchen-sink", "--tokens", "1k", "--repeat", 1, "--json", "--out", out)
+    joined = ("--master", managed_master.address, "--master-http-port", http_port)
     seeds = []
     for _ in range(2):
-        answer = run_apart(*MOONCAKE, *options, "--master", managed_master.address)
+        answer = run_apart(*MOONCAKE, *options, *joined)
         assert 0 == answer.code, answer.err
         counted = only_length(cached_run("kitchen-sink", 1024))
         assert [policy.read.num_bytes for policy in counted.policies] == bytes_read(answer)
         record = json.loads(answer.out)
         assert "counted" not in {result["evidence"] for result in record["results"]}
+        (settings,) = [result["store_settings"] for result in record["results"]]
+        assert (f"port {http_port}", 1) == (settings["master_http"], settings["cluster_segments"])
         seeds.append(record["token_seed"])
     assert len(set(seeds)) == 2  # two runs on one cluster never find each other's pages
     assert [0, 0] == [objects_left(mooncake_store, "kitchen-sink", 1024, seed) for seed in seeds]

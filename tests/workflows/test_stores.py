@@ -64,7 +64,9 @@ def test_what_cannot_be_opened_is_refused() -> None:
             refuse("local", None, 1 << 30)
         with pytest.raises(InputError, match="--segment 0 leaves a private store without room; leave it out"):
             refuse("mooncake", None, 0)
-    check_store("mooncake", "127.0.0.1:50051", 1 << 30)
+    with pytest.raises(InputError, match="--master-http-port is a port of the master to join; give --master"):
+        check_store("mooncake", None, None, master_http_port=9003)
+    check_store("mooncake", "127.0.0.1:50051", 1 << 30, master_http_port=9103)
     check_store("mooncake", "127.0.0.1:50051", 0)
 
 

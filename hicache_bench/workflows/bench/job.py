@@ -8,7 +8,6 @@ from typing import Any
 
 from hicache_bench.config.load import load_model
 from hicache_bench.planning.policy import SavePolicy, TransferPolicy
-from hicache_bench.store.joined import DEFAULT_HTTP_PORT
 from hicache_bench.workflows.variant import Variant, VariantOptions, apply_options
 
 COPY, SAVE, LOOKUP, RESTORE, CALL = "copy", "save", "lookup", "restore", "call"
@@ -28,7 +27,7 @@ class StoreJob:
     capacity_bytes: int
     master: str | None = None
     is_joined: bool = False
-    master_http_port: int = DEFAULT_HTTP_PORT
+    master_http_port: int | None = None
     protocol: str = "tcp"
     device: str = ""
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from hicache_bench.engine.transfer import BATCH_PAGES
 from hicache_bench.errors import InputError
 from hicache_bench.planning.policy import SavePolicy, TransferPolicy
-from hicache_bench.store.joined import DEFAULT_HTTP_PORT
 from hicache_bench.workflows.bench.job import LOOKUP, RESTORE, SAVE
 from hicache_bench.workflows.bench.peer import SILENCE_SECONDS
 from hicache_bench.workflows.stores import check_store
@@ -43,7 +42,7 @@ class BenchOptions:
     clients: int = 0
     store: str = "local"
     master: str | None = None
-    master_http_port: int = DEFAULT_HTTP_PORT
+    master_http_port: int | None = None
     segment_bytes: int | None = None
     protocol: str = "tcp"
     device: str = ""
@@ -72,7 +71,7 @@ class BenchOptions:
         """
         if self.store == "count":
             raise InputError("--store count moves nothing that could be timed; use local or mooncake")
-        check_store(self.store, self.master, self.segment_bytes)
+        check_store(self.store, self.master, self.segment_bytes, master_http_port=self.master_http_port)
         for operation in self.operations or ():
             if operation not in OPERATIONS:
                 raise InputError(f"operation {operation!r} is unknown; allowed: {', '.join(OPERATIONS)}")

@@ -59,6 +59,7 @@ class RoundtripOptions:
     presets: tuple[Variant, ...] = ()
     store: str = "local"
     master: str | None = None
+    master_http_port: int | None = None
     segment_bytes: int | None = None
     lengths: tuple[int, ...] | None = None
     policies: tuple[TransferPolicy, ...] = tuple(TransferPolicy)
@@ -126,7 +127,9 @@ def roundtrip(options: RoundtripOptions, progress: Progress) -> RoundtripRecord:
 
 
 def _check(options: RoundtripOptions) -> None:
-    check_store(options.store, options.master, options.segment_bytes)
+    check_store(
+        options.store, options.master, options.segment_bytes, master_http_port=options.master_http_port
+    )
     if options.store == "count":
         raise InputError(
             "--store count moves no bytes, and there is nothing to compare; use local or mooncake"
@@ -192,6 +195,7 @@ def _opened(options: RoundtripOptions, stored_bytes: int) -> Iterator[OpenStore]
         options.store,
         stored_bytes=stored_bytes,
         master=options.master,
+        master_http_port=options.master_http_port,
         segment_bytes=options.segment_bytes,
         metrics=options.metrics,
     ) as opened:
