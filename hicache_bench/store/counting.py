@@ -157,7 +157,8 @@ def _bytes_of_ok(object_sizes: Sequence[int], results: Sequence[KeyResult]) -> i
 def _valid_sizes(batch: ObjectBatch) -> list[int]:
     """Bytes of each object; 0 where a buffer has no bytes or a NULL address."""
     if not batch.scattered:
-        if not batch.keys or (min(batch.sizes) > 0 and min(batch.addresses) > 0):
+        # Few sizes, each many times over: their set is made sooner than their list is searched.
+        if not batch.keys or (min(set(batch.sizes)) > 0 and min(batch.addresses) > 0):
             return batch.totals
         return [
             size if size > 0 and address > 0 else 0

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from hicache_bench.engine import host
 from hicache_bench.engine.host import as_pieces, buffer_ranges, has_pieces, page_buffers, slices_per_key
 from hicache_bench.errors import LayoutError
 
@@ -31,7 +35,7 @@ class FakeHostPool:
         self._pieces = pieces
 
     def get_page_buffer_meta(self, indices: npt.NDArray[np.integer[Any]]) -> tuple[list[int], list[int]]:
-        self.asked = indices.tolist()
+        self.asked += indices.tolist()
         pages = indices[:: self.page_size] // self.page_size
         addresses = [int(page) * 1000 + piece for page in pages for piece in range(self._pieces)]
         return addresses, [10 + piece for _ in pages for piece in range(self._pieces)]
@@ -51,6 +55,22 @@ def test_a_host_pool_is_asked_for_every_token_slot_of_a_page() -> None:
     host_pool = FakeHostPool(3, 1)
     page_buffers(host_pool, np.array([4, 0], dtype=np.int32), 1)
     assert [12, 13, 14, 0, 1, 2] == host_pool.asked
+
+
+@given(
+    slots=st.lists(st.integers(0, 40), min_size=1, max_size=30)
+    | st.integers(0, 9).map(lambda first: list(range(first, first + 25))),
+    page_size=st.integers(1, 5),
+    indices_at_once=st.integers(1, 40),
+)
+def test_any_slots_are_asked_for_in_their_order_whatever_is_asked_at_once(
+    slots: list[int], page_size: int, indices_at_once: int
+) -> None:
+    host_pool = FakeHostPool(page_size, 1)
+    with patch.object(host, "_INDICES_AT_ONCE", indices_at_once):
+        addresses, sizes = page_buffers(host_pool, np.array(slots), 1)
+    assert [slot * page_size + token for slot in slots for token in range(page_size)] == host_pool.asked
+    assert ([slot * 1000 for slot in slots], [10] * len(slots)) == (addresses, sizes)
 
 
 def test_a_slot_beyond_32_bits_of_tokens_does_not_wrap() -> None:
