@@ -206,16 +206,15 @@ class SelectiveTransferEngine:
         self, transfer: Transfer, keys: list[str], addresses: Buffers, sizes: Buffers
     ) -> tuple[list[KeyResult], bool]:
         results = self._call(self._store.batch_get_into, transfer, keys, addresses, sizes)
-        return results, any(result.status is not Status.ERROR for result in results)
+        return results, OK in results or any(result.status is not Status.ERROR for result in results)
 
     def _call(
         self, call: _Call, transfer: Transfer, keys: list[str], addresses: Buffers, sizes: Buffers
     ) -> list[KeyResult]:
-        spans = _slice_spans(sizes, self._max_slices)
-        if len(spans) == 1:
+        if len(keys) <= self._max_slices and not has_pieces(sizes):
             return self._call_once(call, transfer, keys, addresses, sizes)
         results: list[KeyResult] = []
-        for span in spans:
+        for span in _slice_spans(sizes, self._max_slices):
             results += self._call_once(call, transfer, keys[span], addresses[span], sizes[span])
         return results
 

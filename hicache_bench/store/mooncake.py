@@ -309,11 +309,11 @@ class MooncakeStoreBackend(KVStoreBackend):
 
     def _read_each(self, native: NativeStore, batch: ObjectBatch) -> list[int]:
         """What :meth:`_read` answers, in as many calls as the limits ask for."""
-        read = partial(self._read, native)
         # A key given twice in one native call answers success for both and fills the last buffer only.
         rounds = batch.distinct_rounds()
         if len(rounds) == 1 and not batch.scattered and len(batch) <= self._max_slices_per_call:
-            return self._read(native, batch)
+            return self._read(native, batch)  # the usual one: nothing more is made between two native calls
+        read = partial(self._read, native)
         if len(rounds) == 1:
             return _in_turn(read, batch.split(self._max_slices_per_call))
         answers = [0] * len(batch)
