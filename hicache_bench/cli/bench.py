@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hicache_bench.cli.cluster import Master, MasterHttpPort, Segment
 from hicache_bench.cli.quiet import takes_quiet
 from hicache_bench.cli.variant import takes_variant
 
@@ -48,16 +49,9 @@ def bench_command(
         min=1,
         help="Processes that read, over the network, what another process wrote. One for all by default.",
     ),
-    master: str | None = typer.Option(
-        None, help="HOST:PORT of a running Mooncake master to join; a private one is started otherwise."
-    ),
-    master_http_port: int | None = typer.Option(
-        None, min=1, max=65535, help="HTTP port of that master, which tells of its cluster. 9003 by default."
-    ),
-    segment: str | None = typer.Option(
-        None,
-        help="Memory to give to the Mooncake cluster, such as 8GiB. Joined clusters get none by default.",
-    ),
+    master: Master = None,
+    master_http_port: MasterHttpPort = None,
+    segment: Segment = None,
     protocol: str = typer.Option("tcp", help="Transport of Mooncake: tcp or rdma."),
     device: str = typer.Option("", help="RDMA device, such as mlx5_0; with --protocol rdma."),
     json: bool = typer.Option(False, "--json", help="Print the record as JSON on stdout."),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hicache_bench.cli.cluster import Master, MasterHttpPort, Segment
 from hicache_bench.cli.metrics import takes_metrics
 from hicache_bench.cli.quiet import takes_quiet
 from hicache_bench.cli.variant import takes_variant
@@ -30,16 +31,9 @@ def roundtrip_command(
         None, "--preset", help="Names or aliases of presets, comma-separated, a .yaml file, or all."
     ),
     store: str = typer.Option("local", help="local (embedded) or mooncake."),
-    master: str | None = typer.Option(
-        None, help="HOST:PORT of a running Mooncake master to join; a private one is started otherwise."
-    ),
-    master_http_port: int | None = typer.Option(
-        None, min=1, max=65535, help="HTTP port of that master, which tells of its cluster. 9003 by default."
-    ),
-    segment: str | None = typer.Option(
-        None,
-        help="Memory to give to the Mooncake cluster, such as 8GiB. Joined clusters get none by default.",
-    ),
+    master: Master = None,
+    master_http_port: MasterHttpPort = None,
+    segment: Segment = None,
     policy: str = typer.Option("dense,hit_policy,selective", help="Transfer policies, comma-separated."),
     lengths: str | None = typer.Option(
         None, help="Prefix lengths in pages, comma-separated; default: around the seam of two batches."

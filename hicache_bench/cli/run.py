@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hicache_bench.cli.cluster import Master, MasterHttpPort, Segment
 from hicache_bench.cli.metrics import takes_metrics
 from hicache_bench.cli.quiet import takes_quiet
 from hicache_bench.cli.variant import takes_variant
@@ -39,16 +40,9 @@ def run_command(
     ),
     local_prefix: str = typer.Option("0", help="Tokens already in host or device memory; not read again."),
     store: str = typer.Option("local", help="local (embedded), count (sizes only) or mooncake."),
-    master: str | None = typer.Option(
-        None, help="HOST:PORT of a running Mooncake master to join; a private one is started otherwise."
-    ),
-    master_http_port: int | None = typer.Option(
-        None, min=1, max=65535, help="HTTP port of that master, which tells of its cluster. 9003 by default."
-    ),
-    segment: str | None = typer.Option(
-        None,
-        help="Memory to give to the Mooncake cluster, such as 8GiB. Joined clusters get none by default.",
-    ),
+    master: Master = None,
+    master_http_port: MasterHttpPort = None,
+    segment: Segment = None,
     queries: int = typer.Option(
         0,
         min=0,

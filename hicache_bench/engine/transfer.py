@@ -206,7 +206,7 @@ class SelectiveTransferEngine:
         self, transfer: Transfer, keys: list[str], addresses: Buffers, sizes: Buffers
     ) -> tuple[list[KeyResult], bool]:
         results = self._call(self._store.batch_get_into, transfer, keys, addresses, sizes)
-        return results, OK in results or any(result.status is not Status.ERROR for result in results)
+        return results, any(result.status is not Status.ERROR for result in results)
 
     def _call(
         self, call: _Call, transfer: Transfer, keys: list[str], addresses: Buffers, sizes: Buffers

@@ -12,17 +12,19 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from hicache_bench.errors import InputError, MemoryBudgetError, StoreError, StoreUnavailableError
 from hicache_bench.store.mooncake import MooncakeStoreBackend
 from hicache_bench.store.mooncake_codes import describe_code
 from hicache_bench.units import MIB, format_size
+
+_Answer = TypeVar("_Answer")
 
 INSTALL_COMMAND = "pip install 'hicache-bench[mooncake]'"
 MIN_SEGMENT_BYTES = 16 * MIB
@@ -96,28 +98,41 @@ def probe(address: str, timeout: float = 1.5) -> None:
         StoreUnavailableError: nothing answers, or the name does not resolve in time.
     """
     host, port = split_address(address)
-    outcome: queue.SimpleQueue[OSError | None] = queue.SimpleQueue()
-
-    def connect() -> None:
-        try:
-            socket.create_connection((host, port), timeout=timeout).close()
-        # A host name with an empty or overlong label is a UnicodeError.
-        except (OSError, UnicodeError) as problem:
-            outcome.put(problem if isinstance(problem, OSError) else OSError(str(problem)))
-        else:
-            outcome.put(None)
-
-    # A thread, because name resolution has no timeout and a name may have several addresses to try.
-    threading.Thread(target=connect, name="mooncake-probe", daemon=True).start()
     try:
-        problem = outcome.get(timeout=timeout)
-    except queue.Empty:
-        problem = TimeoutError(f"no answer in {timeout:g} s")
-    if problem is not None:
+        answer_within(timeout, lambda: socket.create_connection((host, port), timeout=timeout).close())
+    # A host name with an empty or overlong label is a UnicodeError.
+    except (OSError, UnicodeError) as problem:
         raise StoreUnavailableError(
             f"no Mooncake master at {address} ({problem}); start one, correct the address, "
             "or leave it out for a private master"
         ) from problem
+
+
+def answer_within(seconds: float, question: Callable[[], _Answer]) -> _Answer:
+    """The answer to a question over the network, or what it raises.
+
+    It is asked in a thread, which is left behind: name resolution has no timeout, a name may have several
+    addresses to try, and a socket's timeout holds for each part of an answer alone.
+
+    Raises:
+        TimeoutError: no answer in time.
+    """
+    outcome: queue.SimpleQueue[tuple[_Answer, None] | tuple[None, Exception]] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            outcome.put((question(), None))
+        except Exception as problem:  # noqa: BLE001 -- raised again, in the thread that asks
+            outcome.put((None, problem))
+
+    threading.Thread(target=ask, name="mooncake-question", daemon=True).start()
+    try:
+        answer, problem = outcome.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(f"no answer in {seconds:g} s") from None
+    if problem is not None:
+        raise problem
+    return cast("_Answer", answer)
 
 
 def open_mooncake(

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import http.client
 import os
-import queue
-import threading
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import numpy as np
 
 from hicache_bench.store.base import OK, KeyResult, KVStoreBackend
-from hicache_bench.store.client import split_address
+from hicache_bench.store.client import answer_within, split_address
 
 _DEFAULT_HTTP_PORT = 9003
 """``-metrics_port`` of ``mooncake_master --help`` (wheel 0.3.13.post1)."""
@@ -34,7 +32,7 @@ _METRICS = {
 }
 _REQUEST_SECONDS = 1.0
 _LIMIT_SECONDS = 2.5
-"""Of what one question takes in all: a socket limits each part of an answer alone."""
+"""Of what one question takes in all."""
 
 _MAX_ANSWER_BYTES = 16 << 20
 _PROBE_BYTES = 4096
@@ -89,19 +87,10 @@ def _put(store: KVStoreBackend, key: str) -> KeyResult:
 
 def _within_limit(question: Callable[[], _Answer]) -> _Answer | None:
     """The answer; None if there is none, or none in time."""
-    outcome: queue.SimpleQueue[_Answer | None] = queue.SimpleQueue()
-
-    def ask() -> None:
-        try:
-            outcome.put(question())
-        # A host name with an empty or overlong label is a UnicodeError; a port may be of any program.
-        except (OSError, UnicodeError, ValueError, http.client.HTTPException):
-            outcome.put(None)
-
-    threading.Thread(target=ask, name="master-http", daemon=True).start()
     try:
-        return outcome.get(timeout=_LIMIT_SECONDS)
-    except queue.Empty:
+        return answer_within(_LIMIT_SECONDS, question)
+    # A host name with an empty or overlong label is a UnicodeError; a port may be of any program.
+    except (OSError, UnicodeError, ValueError, http.client.HTTPException):
         return None
 
 
