@@ -57,10 +57,11 @@ def bench_command(
     json: bool = typer.Option(False, "--json", help="Print the record as JSON on stdout."),
     out: Annotated[Path, typer.Option(help="Directory for the record.")] = Path("results/runs"),
 ) -> None:
-    """Measure how fast a store saves, finds and restores a prefix, and where the time goes.
+    """Measure how fast a store saves, finds and restores a prefix.
 
-    Every process of the bench has its own store client. Restored bytes are compared before and after the
-    samples, outside the time. A record with every sample is written.
+    The table says where the time goes. Every process of the bench has its own store client. Restored
+    bytes are compared before and after the samples, outside the time. A record with every sample is
+    written.
 
     Example: hicache-bench bench --preset kitchen-sink --tokens 1k --op restore --repeat 15
     """

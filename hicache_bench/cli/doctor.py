@@ -24,7 +24,9 @@ def doctor_command(
     out: Annotated[Path, typer.Option(help="Directory that records would go to.")] = Path("results/runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
 ) -> None:
-    """Check Python, libraries, memory, results directory and Mooncake.
+    """Check what this machine has of what the commands need.
+
+    Looks at Python, libraries, memory, ports, the results directory and Mooncake.
 
     Exits 0 when the embedded store can run, and 1 when a check failed. A missing Mooncake is a warning.
 

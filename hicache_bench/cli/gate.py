@@ -39,7 +39,7 @@ def gate_command(
     ),
     json: bool = typer.Option(False, "--json", help="The same as --format json."),
 ) -> None:
-    """Compare records with their baselines; exit with 1 if anything got worse.
+    """Compare records with their baselines.
 
     Bytes, objects, endpoints, ledger reasons and checks are compared exactly. Time is judged only with at
     least 6 samples a side, a ratio beyond the threshold and a significant Mann-Whitney test.

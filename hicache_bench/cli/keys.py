@@ -44,9 +44,9 @@ def keys_command(
     ),
     json: bool = typer.Option(False, "--json", help="Print JSON on stdout."),
 ) -> None:
-    """Print the keys of a page: every pool, component and shard, each key on one line.
+    """Print the keys of a page: each pool, component and shard.
 
-    Exits 1 if --find finds nothing at all.
+    Each key has a line of its own. Exits 1 if --find finds nothing at all.
 
     Example: hicache-bench keys --preset deepseek --key-scheme sglang --tokens 1k
     """

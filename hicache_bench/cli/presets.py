@@ -82,7 +82,7 @@ def show_command(
     name: str = typer.Argument(help=_NAME),
     json: bool = typer.Option(False, "--json", help="Print JSON on stdout."),
 ) -> None:
-    """Show layers, pools, bytes and keys of a preset, and the source of each dimension.
+    """Show layers, pools, bytes, keys and sources of a preset.
 
     Example: hicache-bench presets show deepseek --tp 8
     """
@@ -107,9 +107,10 @@ def check_command(
     files: Annotated[list[str], typer.Argument(help="Preset files; - reads one from standard input.")],
     json: bool = typer.Option(False, "--json", help="Print JSON on stdout."),
 ) -> None:
-    """Check preset files: fields, layers, pools under every profile, and a key for every object.
+    """Check preset files.
 
-    Every file is checked, whatever is wrong with the others. Exits 2 if one of them is bad.
+    Fields, layers, pools under every profile, and that every object has a key of its own. Every file is
+    checked, whatever is wrong with the others. Exits 2 if one of them is bad.
 
     Example: hicache-bench presets check presets/models/glm-5.yaml
     """
@@ -134,7 +135,9 @@ def diff_command(
     second: str = typer.Argument(help=_NAME),
     json: bool = typer.Option(False, "--json", help="Print JSON on stdout."),
 ) -> None:
-    """Show what differs between two presets: fields, layers, dimensions, pools, bytes.
+    """Show what differs between two presets.
+
+    Fields, layers, dimensions, pools and bytes are compared.
 
     Example: hicache-bench presets diff deepseek-v3 deepseek-v3.2
     """
@@ -166,9 +169,10 @@ def import_command(
     name: str | None = typer.Option(None, help="Name of the preset; what the config says if not given."),
     force: bool = typer.Option(False, "--force", help="Replace the file if it exists."),
 ) -> None:
-    """Make a preset of a model's config.json, as Hugging Face publishes it.
+    """Make a preset of a model's config.json.
 
-    What was concluded rather than read is told on stderr, and noted in the file.
+    It is the file that Hugging Face publishes. What was concluded rather than read is told on stderr, and
+    noted in the file.
 
     Example: hicache-bench presets import config.json --out mine.yaml
     """
@@ -207,7 +211,9 @@ def _check_target(source: str, out: Path) -> None:
 
 @app.command("schema")
 def schema_command() -> None:
-    """Print the JSON Schema of preset files, which editors check and complete them with.
+    """Print the JSON Schema of preset files.
+
+    Editors check and complete them with it.
 
     Example: hicache-bench presets schema > model.schema.json
     """

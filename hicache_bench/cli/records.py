@@ -38,7 +38,9 @@ def list_command(
     directory: Annotated[Path, typer.Argument(help="A directory of records.")] = Path("results/runs"),
     json: bool = typer.Option(False, "--json", help="Print JSON on stdout."),
 ) -> None:
-    """List the records of a directory, and what is wrong with those that cannot be read.
+    """List the records of a directory.
+
+    Those that cannot be read are listed with what is wrong with them.
 
     Example: hicache-bench records list results/baselines
     """
@@ -65,7 +67,9 @@ def merge_command(
     ] = None,
     force: bool = typer.Option(False, "--force", help="Replace the file that --out names."),
 ) -> None:
-    """Join run records: their lengths side by side, the timing samples of one length together.
+    """Join run records of one setting into one.
+
+    Their lengths lie side by side, and the timing samples of one length together.
 
     Example: hicache-bench records merge monday.json tuesday.json --out both.json
     """
@@ -94,9 +98,10 @@ def export_command(
     paths: Annotated[list[Path], typer.Argument(help="Records, or directories of them.")],
     json: bool = typer.Option(False, "--json", help="Print the rows as JSON instead of CSV."),
 ) -> None:
-    """Print run records as one tidy CSV: a row for each preset, length, rank, policy, pool and reason.
+    """Print records as one tidy CSV.
 
-    Records of simulate or of replays alone become the table that is written beside a sweep.
+    Run records give a row for each preset, length, rank, policy, pool and reason. Records of simulate or
+    of replays alone become the table that is written beside a sweep.
 
     Example: hicache-bench records export results/baselines > baselines.csv
     """
@@ -126,7 +131,9 @@ def export_command(
 def schema_command(
     kind: Annotated[str, typer.Argument(help="Kind of record, or a command: presets-list, keys.")] = "run",
 ) -> None:
-    """Print the JSON Schema of a kind of record, of a gate's report, or of what --json prints elsewhere.
+    """Print the JSON Schema of records, or of another output.
+
+    That is a kind of record, a gate's report, or what --json prints elsewhere.
 
     Example: hicache-bench records schema roundtrip
     """

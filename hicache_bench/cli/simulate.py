@@ -100,10 +100,12 @@ def simulate_command(
         "results/runs"
     ),
 ) -> None:
-    """Model the time to first token of a prefix that comes from L3, the break-even bandwidth, or a trace.
+    """Model the time to first token, break-even, or a trace.
 
-    Bytes, objects and calls are those of the engine's plan; times are modeled with cited constants. Every
-    numeric option takes a list: each combination is a point, a record and rows of a CSV table.
+    The time is that of a prompt whose prefix comes from L3; break-even is the bandwidth from which on
+    that beats computing it again. Bytes, objects and calls are those of the engine's plan; times are
+    modeled with cited constants. Every numeric option takes a list: each combination is a point, a record
+    and rows of a CSV table.
 
     With --trace, requests are replayed against tiers of each capacity; seconds are modeled if a link or a
     system is given.

@@ -25,7 +25,9 @@ def generate_command(
     trace_block_tokens: int = typer.Option(512, min=1, help="Tokens of a block."),
     json: bool = typer.Option(False, "--json", help="Print JSON on stdout."),
 ) -> None:
-    """Write a seeded trace in the Mooncake format, with ids for the outputs too.
+    """Write a seeded trace in the Mooncake format.
+
+    It has the block ids of outputs too.
 
     Example: hicache-bench trace generate --requests 100 --out agents.jsonl.gz --kind agent
     """
@@ -76,7 +78,7 @@ def show_command(
     on_error: str = typer.Option("refuse", help="What a malformed line does: refuse the trace, or skip."),
     json: bool = typer.Option(False, "--json", help="Print JSON on stdout."),
 ) -> None:
-    """Show a trace's lengths, and what an LRU cache of its blocks would hit.
+    """Show a trace's lengths, and what an LRU cache would hit.
 
     Example: hicache-bench trace show multi-turn --blocks 1k,10k,all
     """

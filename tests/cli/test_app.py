@@ -34,6 +34,16 @@ def test_help(command: Command, arguments: list[str], words: list[str]) -> None:
         assert word in answer.out
 
 
+@pytest.mark.parametrize("group", [[], ["records"], ["presets"], ["trace"]], ids=str)
+def test_a_list_of_commands_cuts_no_sentence_off(
+    command: Command, monkeypatch: pytest.MonkeyPatch, group: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = command(*group, "--help").out.partition("Commands:")[2].splitlines()[1:]
+    assert len(listed) >= 2
+    assert [line for line in listed if not line.endswith(".") or line.endswith("...")] == []
+
+
 def test_version(command: Command) -> None:
     answer = command("--version")
     assert (0, f"hicache-bench {hicache_bench.__version__}\n", "") == (answer.code, answer.out, answer.err)
