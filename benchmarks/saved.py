@@ -11,6 +11,7 @@ import numpy as np
 from hicache_bench.engine.controller import HybridKVController
 from hicache_bench.engine.prefix import Prefix
 from hicache_bench.engine.reports import Lookup
+from hicache_bench.engine.transfer import BATCH_PAGES
 from hicache_bench.fixtures.host_pool import HostPool
 from hicache_bench.planning.policy import SavePolicy, TransferPolicy
 from hicache_bench.pools.descriptor import KVPoolDescriptor
@@ -45,20 +46,28 @@ class Saved(NamedTuple):
         report = self.controller.restore(self.prefix, plan)
         assert report.ledger.used_tokens == self.prefix.num_pages * self.prefix.page_tokens
 
-    def bare_request(self) -> tuple[list[str], list[int], list[int]]:
-        """Keys, addresses and sizes of every object, pool after pool, as the engine gives them."""
+    def bare_request(self) -> tuple[list[str], list[int], list[int], list[slice]]:
+        """Keys, addresses and sizes of every object, and the spans of the batches that the engine sends.
+
+        Each pool has one unit a page.
+        """
         keys: list[str] = []
         addresses: list[int] = []
         sizes: list[int] = []
+        spans = []
         builder = NamespacedKeyBuilder(_NAMESPACE)
-        for pool in self.controller.pools:
-            host_pool = self.target[pool.name]
-            indices = np.arange(host_pool.num_slots * host_pool.page_size)
-            pool_addresses, pool_sizes = host_pool.get_page_buffer_meta(indices)
-            keys += builder.keys(pool, self.prefix.hashes)
-            addresses += pool_addresses
-            sizes += pool_sizes
-        return keys, addresses, sizes
+        for start in range(0, self.prefix.num_pages, BATCH_PAGES):
+            num_before = len(keys)
+            hashes = self.prefix.hashes[start : start + BATCH_PAGES]
+            for pool in self.controller.pools:
+                page_size = self.target[pool.name].page_size
+                indices = np.arange(start * page_size, (start + len(hashes)) * page_size)
+                pool_addresses, pool_sizes = self.target[pool.name].get_page_buffer_meta(indices)
+                keys += builder.keys(pool, hashes)
+                addresses += pool_addresses
+                sizes += pool_sizes
+            spans.append(slice(num_before, len(keys)))
+        return keys, addresses, sizes, spans
 
 
 @contextmanager
