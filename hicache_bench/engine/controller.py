@@ -41,8 +41,8 @@ UnitSelector = Callable[[KVPoolDescriptor, HostPool], BoolVector]
 class HybridKVController:
     """Save, look up, plan and restore for the pools of one rank.
 
-    Registers the host buffers with the store, and unregisters them on :meth:`close`. Logical pools are known
-    and never touched.
+    Registers the host buffers with the store, and unregisters them on :meth:`close`, or at the end of a
+    ``with`` block. Logical pools are known and never touched.
 
     Raises:
         ConfigError: nothing to store, or a physical pool without a host pool.
@@ -77,8 +77,8 @@ class HybridKVController:
         self._registered: list[int] = []
         try:
             self._register_buffers()
-        except StoreError:
-            self.close()
+        except BaseException:
+            self._release()
             raise
 
     def _register_buffers(self) -> None:
@@ -91,9 +91,33 @@ class HybridKVController:
                     self._registered.append(address)
 
     def close(self) -> None:
-        """Unregister the host buffers. The store stays open: who opened it closes it."""
+        """Unregister the host buffers, all of them. The store stays open: who opened it closes it.
+
+        Raises:
+            StoreError: the first one that the store refused.
+        """
+        refused = self._release()
+        if refused:
+            raise refused[0]
+
+    def _release(self) -> list[StoreError]:
+        refused = []
         while self._registered:
-            self._store.unregister_buffer(self._registered.pop())
+            try:
+                self._store.unregister_buffer(self._registered.pop())
+            except StoreError as error:  # noqa: PERF203 -- each is a call to a server
+                refused.append(error)
+        return refused
+
+    def __enter__(self) -> HybridKVController:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # A store that is lost refuses this too, and why it was lost is what must be heard.
+        if kind is None:
+            self.close()
+        else:
+            self._release()
 
     def save(self, prefix: Prefix, policy: SavePolicy) -> SaveReport:
         """Put what ``policy`` keeps of the prefix, in batches; stop at a batch that fails for good."""

@@ -45,7 +45,7 @@ class HybridHiCacheFacade:
         """
         pool = self._pool(pool_name)
         trailing = pool.hit_policy is HitPolicy.TRAILING_PAGES
-        return pool.hit_policy, trailing_units(pool) if trailing else 0
+        return pool.hit_policy, trailing_units(pool) * pool.unit_pages if trailing else 0
 
     def search(
         self,
@@ -79,15 +79,17 @@ class HybridHiCacheFacade:
         )
         return EndpointSearch(pools, PrefixKeys(keys), exists, prefix, policy)
 
-    def record_io(self, pool_name: str, event: str, num_pages: int) -> None:
-        """Count ``num_pages`` pages of a pool as ``read``, ``written``, ``missed``, ``failed`` or ``wasted``.
+    def record_io(self, pool_name: str, event: str, num_units: int) -> None:
+        """Count units of a pool as ``read``, ``written``, ``missed``, ``failed`` or ``wasted``.
+
+        A unit is what one key of each component stands for: a page, or ``unit_pages`` of them.
 
         Raises:
             ConfigError: a pool that was never classified, or another event.
         """
         if event not in ("read", "written", "missed", "failed", "wasted"):
             raise ConfigError(f"unknown I/O event {event!r}; allowed: read, written, missed, failed, wasted")
-        self.metrics.record(event, volume(self._pool(pool_name), num_pages), pool=pool_name)
+        self.metrics.record(event, volume(self._pool(pool_name), num_units), pool=pool_name)
 
     def _pool(self, name: str) -> KVPoolDescriptor:
         pools = self.registry.by_name

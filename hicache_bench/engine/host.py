@@ -11,7 +11,7 @@ import numpy.typing as npt
 from hicache_bench.errors import LayoutError
 from hicache_bench.planning.policy import IntVector
 from hicache_bench.pools.descriptor import KVPoolDescriptor
-from hicache_bench.pools.layout import check_storable, group_buffers
+from hicache_bench.pools.layout import check_same, group_buffers
 from hicache_bench.store.base import Buffers
 
 _INDICES_AT_ONCE = 1 << 16  # half a MiB
@@ -94,12 +94,7 @@ def check_host_pool(pool: KVPoolDescriptor, host_pool: HostPool) -> None:
     Raises:
         LayoutError: another layout, or another number of bytes in a page.
     """
-    check_storable(pool.name, host_pool.layout)
-    if host_pool.layout != pool.layout.value:
-        raise LayoutError(
-            f"pool {pool.name!r} is described as {pool.layout}, and its host pool is {host_pool.layout}; "
-            "its keys would promise bytes in another order"
-        )
+    check_same(pool.name, pool.layout, host_pool.layout)
     components = pool.stored_components
     _, sizes = page_buffers(host_pool, np.zeros(1, dtype=np.int64), len(components))
     found = [size if isinstance(size, int) else sum(size) for size in sizes]

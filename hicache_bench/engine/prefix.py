@@ -18,7 +18,8 @@ class Prefix:
     ``hashes[i]`` is the hash of page ``first_page + i``. ``slots`` gives, for each physical pool, the host
     slot of every unit, or -1 where the host holds none. Pages below ``first_page`` are not looked up: their
     bytes are local, and ``parent`` is the hash of the last of them, from which the chain continues.
-    ``built_keys`` are filled by :class:`PrefixKeys`, by builder and pool.
+    ``built_keys`` are filled by :class:`PrefixKeys`, by builder and pool: ranks that share a prefix have
+    pools of one name with different keys.
     """
 
     prompt_tokens: int
@@ -27,7 +28,7 @@ class Prefix:
     slots: Mapping[str, IntVector] = field(repr=False)
     first_page: int = 0
     parent: str | None = None
-    built_keys: dict[tuple[KeyBuilder, str], list[str]] = field(
+    built_keys: dict[tuple[KeyBuilder, KVPoolDescriptor], list[str]] = field(
         default_factory=dict, repr=False, compare=False, init=False
     )
 
@@ -54,10 +55,10 @@ class PrefixKeys:
 
     def asked(self, pool: KVPoolDescriptor, prefix: Prefix) -> list[str]:
         """Keys of every unit that ends beyond ``first_page``, unit by unit."""
-        keys = prefix.built_keys.get((self._builder, pool.name))
+        keys = prefix.built_keys.get((self._builder, pool))
         if keys is None:
             keys = self._build(pool, prefix, unit_ends(pool, prefix.num_pages)[prefix.is_keyed(pool)])
-            prefix.built_keys[self._builder, pool.name] = keys
+            prefix.built_keys[self._builder, pool] = keys
         return keys
 
     def of_units(self, pool: KVPoolDescriptor, prefix: Prefix, units: IntVector) -> list[str]:
@@ -65,7 +66,7 @@ class PrefixKeys:
         if not len(units):
             return []
         num_keyed = num_units(pool, prefix.num_pages) - prefix.first_page // pool.unit_pages
-        if len(units) < num_keyed and (self._builder, pool.name) not in prefix.built_keys:
+        if len(units) < num_keyed and (self._builder, pool) not in prefix.built_keys:
             return self._build(pool, prefix, ends_of(pool, units, prefix.num_pages))
         keys, step = self.asked(pool, prefix), self.per_unit(pool)
         skipped = num_units(pool, prefix.num_pages) - len(keys) // step

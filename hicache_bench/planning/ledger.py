@@ -89,8 +89,8 @@ class Ledger:
     """The account of one restore, in three numbers of tokens.
 
     ``hit`` was promised; ``fulfilled`` is the endpoint that is whole with the bytes that arrived; ``used`` is
-    where the model resumes: there, or at the end of its local prefix if that is longer. A hit token is either
-    used or in ``unused_tokens`` under the one reason that ended it.
+    where the model resumes within the hit: there, or at the end of its local prefix if that is longer. A hit
+    token is either used or in ``unused_tokens`` under the one reason that ended it.
     """
 
     policy: TransferPolicy
@@ -118,13 +118,16 @@ def settle(plan: TransferPlan, arrivals: Mapping[str, PoolArrival]) -> Ledger:
     the largest endpoint that is legal with the arrived units in *all* pools, else to the local prefix.
 
     Raises:
-        ConfigError: a planned pool has no arrival; dropping it would lose bytes from the account.
+        ConfigError: a planned pool has no arrival; dropping it would lose bytes from the account. Or none was
+            planned.
     """
+    if not plan.pools:
+        raise ConfigError("a plan without a physical pool moves nothing, and has no account")
     absent = [pool_plan.pool.name for pool_plan in plan.pools if pool_plan.pool.name not in arrivals]
     if absent:
         raise ConfigError(f"no arrival was reported for planned pools {', '.join(absent)}")
     used_pages = _used_pages(plan, arrivals)
-    page_tokens = plan.pools[0].pool.page_tokens if plan.pools else 1
+    page_tokens = plan.pools[0].pool.page_tokens
     hit, planned = plan.hit_pages * page_tokens, plan.endpoint_pages * page_tokens
     fulfilled = used_pages * page_tokens
     used = max(fulfilled, plan.local_tokens)
@@ -188,5 +191,5 @@ def _pool_ledger(
         missed=arrival.missed + volume(pool, pool_plan.missing),
         failed=arrival.failed,
         wasted=arrival.read - used,
-        degraded=pool_plan.missing > 0 or len(arrival.units) < len(pool_plan.units),
+        degraded=not pool.constrains and (pool_plan.missing > 0 or len(arrival.units) < len(pool_plan.units)),
     )

@@ -147,8 +147,10 @@ def _plan_pool(
     if present is None:
         present = np.zeros(num_units(pool, num_pages), dtype=np.bool_)
     end = num_units(pool, endpoint_pages)
-    # Whole local units only: one that is local in part is read again as a whole (cases E15).
-    local = min(local_tokens // pool.unit_tokens, end)
+    # Whole local units only: one that is local in part is read again as a whole (cases E15), unless that part
+    # is all that the endpoint uses of it.
+    is_local = endpoint_pages * pool.page_tokens <= local_tokens
+    local = end if is_local else min(local_tokens // pool.unit_tokens, end)
     needed = first_needed_at(pool, policy, end)
     start = local if policy is TransferPolicy.DENSE else max(needed, local)
     planned = present[start:end]

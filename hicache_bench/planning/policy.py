@@ -44,12 +44,13 @@ MAX_UNITS = 1 << 24
 
 
 def index_dtype(pool: KVPoolDescriptor, num_units: int) -> type[np.signedinteger[Any]]:
-    """int32 where token positions fit, else int64.
+    """int32 where token positions and the window fit, else int64.
 
     The vectors of a million tokens then stay below the size that the allocator gives back to the system after
     each use, which costs more than the arithmetic.
     """
-    return np.int32 if (num_units + 1) * pool.unit_tokens < 2**31 else np.int64
+    largest = max((num_units + 1) * pool.unit_tokens, pool.window_tokens or 0)
+    return np.int32 if largest < 2**31 else np.int64
 
 
 def trailing_units(pool: KVPoolDescriptor) -> int:

@@ -192,7 +192,9 @@ class SglangKeyBuilder(KeyBuilder):
     ) -> None:
         super().__init__()
         self.mla_backend = mla_backend
-        parts = [part for part in (extra_backend_tag, model_name and model_name.replace("/", "-")) if part]
+        # An empty tag is one, as it is to SGLang; an empty model name is none.
+        parts = [] if extra_backend_tag is None else [extra_backend_tag]
+        parts += [model_name.replace("/", "-")] if model_name else []
         self.prefix = "".join(f"{part}_" for part in parts)
 
     def _affixes(self, pool: KVPoolDescriptor, component: Component) -> tuple[str, str]:

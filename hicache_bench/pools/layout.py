@@ -56,6 +56,20 @@ def check_storable(pool_name: str, layout: str) -> None:
         raise LayoutError(f"pool {pool_name!r} has layout {layout!r}; a store takes {', '.join(names)}")
 
 
+def check_same(pool_name: str, described: Layout, found: str) -> None:
+    """Refuse a host pool that lies in another layout than its descriptor, and so its keys, speak of.
+
+    Raises:
+        LayoutError: such a layout, or one that no store can take.
+    """
+    check_storable(pool_name, found)
+    if found != described.value:
+        raise LayoutError(
+            f"pool {pool_name!r} is described as {described}, and its host pool is {found}; "
+            "its keys would promise bytes in another order"
+        )
+
+
 def canonical_view(
     buffer: npt.NDArray[np.uint8], component: Component, layout: Layout, num_slots: int
 ) -> npt.NDArray[Any]:

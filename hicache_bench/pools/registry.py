@@ -7,7 +7,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
-from hicache_bench.errors import ConfigError, LayoutError
+from hicache_bench.errors import ConfigError
 from hicache_bench.pools import layout as layouts
 from hicache_bench.pools.descriptor import KVPoolDescriptor
 
@@ -42,22 +42,18 @@ class PoolDescriptorRegistry:
 
         Raises:
             LayoutError: a physical pool whose pages are not contiguous, or not in the order described.
-            ConfigError: a name, or a key, that another pool already has; a buffer that contradicts the
-                descriptor.
+            ConfigError: a name, or a key, that another pool already has; pages of another length than
+                theirs; a buffer that contradicts the descriptor.
         """
         self._check_collisions(pool)
+        self._check_page_tokens(pool)
         if host_pool is not None and (host_pool.kv_buffer is None) != pool.is_logical:
             raise ConfigError(
                 f"pool {pool.name!r} is described as {'logical' if pool.is_logical else 'physical'}, but its "
                 f"host pool has {'no buffer' if host_pool.kv_buffer is None else 'a buffer'}"
             )
         if not pool.is_logical:
-            layouts.check_storable(pool.name, pool.layout if host_pool is None else host_pool.layout)
-            if host_pool is not None and host_pool.layout != pool.layout.value:
-                raise LayoutError(
-                    f"pool {pool.name!r} is described as {pool.layout}, and its host pool is "
-                    f"{host_pool.layout}; its keys would promise bytes in another order"
-                )
+            layouts.check_same(pool.name, pool.layout, pool.layout if host_pool is None else host_pool.layout)
         self._pools[pool.name] = pool
         self._folded[pool.name.casefold()] = pool.name
         for suffix in _key_suffixes(pool):
@@ -73,6 +69,15 @@ class PoolDescriptorRegistry:
                 raise ConfigError(
                     f"pools {self._suffixes[suffix]!r} and {pool.name!r} would both write keys ending in "
                     f"{suffix!r}; rename one of them"
+                )
+
+    def _check_page_tokens(self, pool: KVPoolDescriptor) -> None:
+        for other in self._pools.values():
+            if other.page_tokens != pool.page_tokens:
+                raise ConfigError(
+                    f"pool {pool.name!r} has pages of {pool.page_tokens} tokens, and pool {other.name!r} of "
+                    f"{other.page_tokens}: one prefix has one hash for each page; give a pool with longer "
+                    "units the same page_tokens, and unit_pages"
                 )
 
     def check(self) -> None:

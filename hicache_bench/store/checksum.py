@@ -122,7 +122,7 @@ class ChecksumStore(StoreWrapper):
             results = self._move(self.inner.batch_put_from, batch, self._put_part)
             self._stats.put_calls += 1
             self._stats.put_keys += len(results)
-            num_stored, num_bytes = _successes(batch, results)
+            num_stored, num_bytes = batch.successes(results)
             num_existing = results.count(EXISTS)
             self._stats.put_bytes += num_bytes
             self._stats.put_noops += num_existing
@@ -135,7 +135,7 @@ class ChecksumStore(StoreWrapper):
             results = self._move(self.inner.batch_get_into, batch, self._get_part)
             self._stats.get_calls += 1
             self._stats.get_keys += len(results)
-            num_read, num_bytes = _successes(batch, results)
+            num_read, num_bytes = batch.successes(results)
             num_missing = results.count(MISS)
             self._stats.get_bytes += num_bytes
             self._stats.get_misses += num_missing
@@ -225,9 +225,3 @@ def _parts(batch: ObjectBatch, max_slices: int) -> list[ObjectBatch]:
             start, num_slices = index, 0
         num_slices += width
     return [*parts, batch.pick(range(start, len(batch)))]
-
-
-def _successes(batch: ObjectBatch, results: list[KeyResult]) -> tuple[int, int]:
-    """How many objects answered ``OK``, and their payload bytes."""
-    moved = [total for total, result in zip(batch.totals, results, strict=True) if result is OK]
-    return len(moved), sum(moved)

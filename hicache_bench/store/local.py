@@ -159,7 +159,7 @@ class LocalKVStore(KVStoreBackend):
             unleased = access._replace(lease_end_seconds=access.seconds)
             refused: set[str] = set()
             results = [self._put(batch, index, access, unleased, refused) for index in range(len(batch))]
-            num_stored, put_bytes = _successes(batch, results)
+            num_stored, put_bytes = batch.successes(results)
             num_existing = sum(result is EXISTS for result in results)
             self._stats.put_calls += 1
             self._stats.put_keys += len(results)
@@ -176,7 +176,7 @@ class LocalKVStore(KVStoreBackend):
             batch = ObjectBatch.of(keys, addresses, sizes)
             access = self._new_access(self._lease_ttl_seconds)
             results = self._get_scattered(batch, access) if batch.scattered else self._get(batch, access)
-            num_read, get_bytes = _successes(batch, results)
+            num_read, get_bytes = batch.successes(results)
             num_missing = 0
             if num_read < len(results):
                 num_missing = sum(result is MISS for result in results)
@@ -329,11 +329,3 @@ class LocalKVStore(KVStoreBackend):
                 return []
             views.append(view[address - start : address + num_bytes - start])
         return views
-
-
-def _successes(batch: ObjectBatch, results: list[KeyResult]) -> tuple[int, int]:
-    """How many keys answered ``OK``, and the bytes of their objects."""
-    num_ok = results.count(OK)
-    if num_ok == len(results):
-        return num_ok, sum(batch.totals)
-    return num_ok, sum(total for total, result in zip(batch.totals, results, strict=True) if result is OK)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hicache_bench.errors import StoreContractError
-from hicache_bench.store.base import Buffers, check_lengths
+from hicache_bench.store.base import OK, Buffers, KeyResult, check_lengths
 from hicache_bench.store.registration import NO_RANGE, RegisteredMemory
 
 
@@ -99,6 +99,13 @@ class ObjectBatch:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def successes(self, results: Sequence[KeyResult]) -> tuple[int, int]:
+        """How many of the objects answered ``OK``, and their bytes."""
+        num_ok = results.count(OK)
+        if num_ok == len(results):
+            return num_ok, sum(self.totals)
+        return num_ok, sum(total for total, result in zip(self.totals, results, strict=True) if result is OK)
 
     def distinct_rounds(self) -> list[Sequence[int]]:
         """Positions of all objects, in rounds none of which holds a key twice."""

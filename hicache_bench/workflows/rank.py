@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -172,16 +171,15 @@ class RankJob(NamedTuple):
         """Whether a slot serves one unit after another, so that each batch is filled and checked alone."""
         return self.setting.moves and self.layout.ring_pages is not None
 
-    @contextmanager
     def _controller(
         self,
         host_pools: dict[str, HostPool],
         *,
         before_put: BatchHook | None = None,
         after_get: BatchHook | None = None,
-    ) -> Iterator[HybridKVController]:
+    ) -> HybridKVController:
         setting = self.setting
-        controller = HybridKVController(
+        return HybridKVController(
             self.member.registry,
             host_pools,
             setting.keys,
@@ -193,10 +191,6 @@ class RankJob(NamedTuple):
                 after_get=after_get,
             ),
         )
-        try:
-            yield controller
-        finally:
-            controller.close()
 
 
 @dataclass(slots=True)

@@ -311,3 +311,13 @@ def test_lookup_counts_errors_apart_from_misses() -> None:  # cases E49
     assert expected == lookup.presence["kv"].tolist()
     assert (8, 1, 1) == (lookup.keys_asked, lookup.calls, lookup.errors)
     assert 8 == reader.restore().ledger.hit_tokens
+
+
+def test_a_prefix_that_is_local_as_a_whole_needs_no_key() -> None:
+    """Of the last ratio unit the local part is all that there is, and it has no key here."""
+    rig = Rig([LATENT, RATIO], 3)
+    rig.save()
+    hashes = rig.prefix.hashes
+    local = replace(rig.prefix, hashes=[], first_page=3, parent=hashes[-1])
+    report = rig.controller.restore(local, rig.controller.plan(rig.controller.lookup(local), SELECTIVE))
+    assert (3 * PAGE_TOKENS, 0) == (report.ledger.used_tokens, report.ledger.read.objects)

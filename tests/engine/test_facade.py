@@ -54,6 +54,7 @@ def test_the_host_pool_decides_where_there_is_one() -> None:
         (CHUNK, (HitPolicy.TRAILING_PAGES, 2)),
         (STATE, (HitPolicy.TRAILING_PAGES, 1)),
         (RING, (HitPolicy.TRAILING_PAGES, 1)),
+        (replace(WINDOW, unit_pages=2), (HitPolicy.TRAILING_PAGES, 4)),  # two units of two pages
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
@@ -63,7 +64,7 @@ def test_hit_policy(pool: KVPoolDescriptor, expected: tuple[HitPolicy, int]) -> 
     assert expected == facade.hit_policy(pool.name)
 
 
-def test_io_is_counted_in_pages_and_bytes() -> None:
+def test_io_is_counted_in_units_and_bytes() -> None:
     facade = HybridHiCacheFacade()
     facade.classify(LATENT)
     facade.record_io("kv", "read", 3)

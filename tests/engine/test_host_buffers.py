@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,7 @@ from tests.engine.rig import (
     INDEX,
     KITCHEN_SINK,
     LATENT,
+    SAVE_ALL,
     STATE,
     Rig,
     make_keys,
@@ -99,3 +101,49 @@ def test_a_failed_registration_leaves_nothing_registered() -> None:
             HybridKVController(registry, {"kv": host, "indexer": twin}, NamespacedKeyBuilder("m"), store)
         address, num_bytes = buffer_ranges(host)[0]
         store.register_buffer(address, num_bytes)
+
+
+class Lost(Registrations):
+    """A store whose server is gone: puts fail, and so does letting go."""
+
+    def batch_put_from(self, *_: Any) -> Any:
+        raise StoreError("the master is gone")
+
+    def unregister_buffer(self, address: int) -> None:
+        super().unregister_buffer(address)
+        raise StoreError(f"cannot unregister {address}")
+
+
+def test_what_ended_a_save_is_heard_and_not_that_buffers_could_not_be_let_go() -> None:
+    rig = Rig(KITCHEN_SINK, 3)
+    store = Lost(LocalKVStore(MIB))
+    rig.fill()
+    with (
+        pytest.raises(StoreError, match="the master is gone"),
+        HybridKVController(rig.registry, rig.host_pools, make_keys(), store) as controller,
+    ):
+        controller.save(rig.prefix, SAVE_ALL)
+    assert {} == store.now
+    with (
+        pytest.raises(StoreError, match="cannot unregister"),
+        HybridKVController(rig.registry, rig.host_pools, make_keys(), store),
+    ):
+        assert store.now
+    assert {} == store.now  # the first refusal does not end it
+
+
+@pytest.mark.parametrize(
+    "error", [StoreError("no room"), KeyboardInterrupt()], ids=lambda error: type(error).__name__
+)
+def test_a_registration_that_ends_half_way_leaves_none(error: BaseException) -> None:
+    class Full(Registrations):
+        def register_buffer(self, address: int, num_bytes: int) -> None:
+            if len(self.now) == 3:
+                raise error
+            super().register_buffer(address, num_bytes)
+
+    rig = Rig(KITCHEN_SINK, 3)
+    store = Full(LocalKVStore(MIB))
+    with pytest.raises(type(error)):
+        HybridKVController(rig.registry, rig.host_pools, make_keys(), store)
+    assert {} == store.now

@@ -227,3 +227,21 @@ def test_a_state_of_one_rank_alone_makes_no_endpoint() -> None:
             assert (1, 1) == (plan.hit_pages, plan.endpoint_pages)
             report = engine.controller.restore(engine.prefix, plan)
             assert PAGE_TOKENS == report.ledger.used_tokens
+
+
+def test_ranks_that_share_a_prefix_have_keys_of_their_own() -> None:
+    """One prompt has one prefix: what one rank built for it is no other rank's."""
+    whole = cache()
+    with LocalKVStore(64 * MIB) as store:
+        writing = engines(HEADED, store, tp_size=2)
+        prefix = next(iter(writing.values())).prefix
+        for engine in writing.values():
+            engine.prefix = prefix
+            fill(engine, whole)
+            engine.save()
+        objects = 2 * NUM_PAGES * len(writing)
+        assert (objects, 0) == (store.stats.put_keys, store.stats.put_noops)
+        for engine in engines(HEADED, store, tp_size=2).values():
+            engine.prefix = prefix
+            assert NUM_PAGES * PAGE_TOKENS == engine.restore().ledger.used_tokens
+            assert holds(engine, whole)

@@ -201,8 +201,8 @@ PLAN_MUTANTS = (
     Mutant(
         "a unit that is local in part is left out",
         _PLAN,
-        "local = min(local_tokens // pool.unit_tokens, end)",
-        "local = min(-(-local_tokens // pool.unit_tokens), end)",
+        "min(local_tokens // pool.unit_tokens, end)",
+        "min(-(-local_tokens // pool.unit_tokens), end)",
     ),
     Mutant("the local prefix is read again", _PLAN, "else max(needed, local)\n", "else needed\n"),
     Mutant(
@@ -320,8 +320,8 @@ LEDGER_MUTANTS = (
     Mutant(
         "never degraded",
         _LEDGER,
-        "pool_plan.missing > 0 or len(arrival.units) < len(pool_plan.units)",
-        "False",
+        "and (pool_plan.missing > 0 or len(arrival.units) < len(pool_plan.units))",
+        "and False",
     ),
     Mutant(
         "bytes of a unit without its components",

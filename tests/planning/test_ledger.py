@@ -113,6 +113,16 @@ def test_unselected_blocks_do_not_shorten_the_prefix_and_a_lost_selected_one_end
     assert 48 == settled(replace(chosen, local_tokens=48), indexer=(5,)).used_tokens
 
 
+def test_a_pool_that_shortens_the_prefix_is_not_degraded() -> None:
+    ledger = settled(plan([KV, STATE], whole(8, KV, STATE), 8), kv=(7,))
+    assert (0, [False, False]) == (ledger.used_tokens, [account.degraded for account in ledger.pools])
+
+
+def test_a_plan_without_a_physical_pool_has_no_account() -> None:
+    with pytest.raises(ConfigError, match="no account"):
+        settle(replace(plan([KV], whole(4, KV), 4), pools=()), {})
+
+
 def test_a_planned_pool_without_an_arrival_is_refused() -> None:
     with pytest.raises(ConfigError, match="kv"):
         settle(plan([KV], whole(4, KV), 4), {})

@@ -120,6 +120,17 @@ def test_a_unit_that_is_local_in_part_is_read_whole_and_counted_once() -> None: 
 
 
 @pytest.mark.parametrize("policy", list(TransferPolicy))
+def test_a_unit_of_which_the_endpoint_uses_only_the_local_part_is_not_read(policy: TransferPolicy) -> None:
+    kv = pool("kv", AttentionType.FULL, page_tokens=4)
+    ratio = pool("c128", AttentionType.COMPRESSED, page_tokens=4, unit_pages=2, partial_units=True)
+    presence = {"kv": flags(4, *range(4)), "c128": flags(2, 0, 1)}
+    declined = plan([kv, ratio], presence, 4, policy, local_tokens=12, threshold_tokens=5)
+    assert (3, [], []) == (declined.endpoint_pages, units(declined, "kv"), units(declined, "c128"))
+    longer = plan([kv, ratio], presence, 4, policy, local_tokens=12, threshold_tokens=4)
+    assert (4, [3], [1]) == (longer.endpoint_pages, units(longer, "kv"), units(longer, "c128"))
+
+
+@pytest.mark.parametrize("policy", list(TransferPolicy))
 def test_a_local_prefix_is_not_read_again(policy: TransferPolicy) -> None:
     swa = window_pool("swa", 64)
     presence = {"kv": flags(8, *range(8)), "swa": flags(8, *range(8)), "mamba": endpoints(8, 4, 8)}
@@ -202,4 +213,7 @@ def test_selective_reads_exactly_what_is_needed_and_not_local(
     for item in transfer.pools:
         end = num_units(item.pool, transfer.endpoint_pages)
         needed = range(first_needed_at(item.pool, SELECTIVE, end), end)
-        assert [u for u in needed if (u + 1) * item.pool.unit_tokens > local] == item.units.tolist()
+        endpoint_tokens = transfer.endpoint_pages * item.pool.page_tokens
+        used_to = [min((u + 1) * item.pool.unit_tokens, endpoint_tokens) for u in needed]
+        beyond = [u for u, token in zip(needed, used_to, strict=True) if token > local]
+        assert beyond == item.units.tolist()

@@ -320,3 +320,12 @@ def test_a_prefix_of_a_million_tokens_resolves_with_holes_in_every_trailing_pool
     legal = legal_endpoints(swa, present, SELECTIVE, pages)
     gaps = {end for gap in range(0, pages, 5) for end in (gap + 1, gap + 2)}
     assert [end not in gaps for end in range(pages + 1)] == legal.tolist()
+
+
+@pytest.mark.parametrize("attention", [AttentionType.SWA, AttentionType.CHUNKED], ids=str)
+@pytest.mark.parametrize("policy", list(TransferPolicy))
+def test_a_window_longer_than_any_prefix_needs_all_of_it(
+    attention: AttentionType, policy: TransferPolicy
+) -> None:
+    window = pool("swa", attention, window_tokens=1 << 40)
+    assert [True, True, False, False] == legal_endpoints(window, flags(3, 0, 2), policy, 3).tolist()

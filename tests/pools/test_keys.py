@@ -132,6 +132,24 @@ def test_sglang_prefixes() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("tag", "model", "expected"),
+    [
+        (None, None, "h0__k"),
+        ("", None, "_h0__k"),
+        ("", "o/m", "_o-m_h0__k"),
+        ("t", "", "t_h0__k"),
+        (None, "o/m", "o-m_h0__k"),
+    ],
+)
+def test_an_empty_tag_is_a_tag_to_sglang_and_an_empty_model_name_is_none(
+    tag: str | None, model: str | None, expected: str
+) -> None:
+    """SGLang 0.5.23 ``mooncake_store.py``: ``is not None`` for the one, truth for the other."""
+    builder = SglangKeyBuilder(mla_backend=True, extra_backend_tag=tag, model_name=model)
+    assert [expected] == builder.keys(pool("kv", AttentionType.MLA, components=LATENT), ["h0"])
+
+
 def test_sglang_splits_heads_chunk_by_chunk() -> None:
     expected = golden()["key_misc"]
     rank = Rank(tp_rank=1, tp_size=2)

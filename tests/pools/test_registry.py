@@ -130,6 +130,16 @@ def test_names_or_keys_that_could_collide_are_refused(first, second):
         assert [one.name] == list(registry.by_name)
 
 
+@pytest.mark.parametrize("first", [pool("kv"), anchor("kv")], ids=["physical", "logical"])
+def test_pages_of_another_length_are_refused(first):
+    """A page hash stands for one number of tokens; a longer unit is several pages."""
+    registry = PoolDescriptorRegistry()
+    registry.add(first)
+    with pytest.raises(ConfigError, match="'swa' has pages of 16 tokens, and pool 'kv' of 4"):
+        registry.add(pool("swa", page_tokens=16))
+    assert Decision.REGISTER is registry.add(pool("swa", unit_pages=4))
+
+
 def test_components_without_bytes_collide_with_nothing():
     empty = (Component("c", 1, 4, 0), Component("d", 1, 4, 8))
     registry = PoolDescriptorRegistry()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -209,10 +208,5 @@ class NumericRig:
             for pool in self.pools
         }
 
-    @contextmanager
-    def _controller(self, host_pools: Mapping[str, Any]) -> Iterator[HybridKVController]:
-        controller = HybridKVController(self.registry, host_pools, self.variant.keys, self.store)
-        try:
-            yield controller
-        finally:
-            controller.close()
+    def _controller(self, host_pools: Mapping[str, Any]) -> HybridKVController:
+        return HybridKVController(self.registry, host_pools, self.variant.keys, self.store)

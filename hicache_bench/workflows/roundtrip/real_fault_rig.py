@@ -12,8 +12,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -337,13 +337,8 @@ class SavedPrefix:
             [name for name, host_pool in host_pools.items() if not host_pool.guards_intact()],
         )
 
-    @contextmanager
-    def _controller(self, host_pools: dict[str, HostPool]) -> Iterator[HybridKVController]:
-        controller = HybridKVController(self.registry, host_pools, self._keys, self.store)
-        try:
-            yield controller
-        finally:
-            controller.close()
+    def _controller(self, host_pools: dict[str, HostPool]) -> HybridKVController:
+        return HybridKVController(self.registry, host_pools, self._keys, self.store)
 
 
 def whole_tokens(pools: tuple[KVPoolDescriptor, ...], arrived: Mapping[str, set[int]]) -> int:

@@ -76,7 +76,8 @@ def planned_units(
 ) -> tuple[set[int], int]:
     """The units that a restore of ``end`` tokens reads, and how many it needs that are not there."""
     count = units_before(pool, end)
-    local = set(range(local_tokens // pool.unit_tokens))
+    # A unit that ends past the endpoint is used up to there.
+    local = {unit for unit in range(count) if min((unit + 1) * pool.unit_tokens, end) <= local_tokens}
     needed = needed_units(pool, policy, count * pool.unit_tokens) - local
     wanted = set(range(count)) - local if policy is TransferPolicy.DENSE else needed
     return wanted & units, len(needed - units)

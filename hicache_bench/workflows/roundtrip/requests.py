@@ -7,7 +7,6 @@ bytes alike. Another owner (a model, a tenant) has the same tokens and other byt
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -271,15 +270,8 @@ class Request:
             found += [f"{pool.name}:{unit}" for unit in unpoisoned(host_pools[pool.name], sorted(skipped))]
         return found
 
-    @contextmanager
-    def _controller(
-        self, host_pools: dict[str, HostPool], store: KVStoreBackend
-    ) -> Iterator[HybridKVController]:
-        controller = HybridKVController(self.owner.registry, host_pools, self.owner.keys, store)
-        try:
-            yield controller
-        finally:
-            controller.close()
+    def _controller(self, host_pools: dict[str, HostPool], store: KVStoreBackend) -> HybridKVController:
+        return HybridKVController(self.owner.registry, host_pools, self.owner.keys, store)
 
 
 def _check_answers(transfer: Transfer) -> None:
