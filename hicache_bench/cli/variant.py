@@ -61,7 +61,10 @@ def _variant_options(
     layout: Annotated[
         str, typer.Option(help="Host layout: page_first, page_first_direct, page_head.")
     ] = "page_first",
-    draft: Annotated[bool, typer.Option("--draft", help="Add the pools of the draft (MTP) layers.")] = False,
+    draft: Annotated[
+        bool,
+        typer.Option("--draft", help="Add the draft (MTP) layers, in the pools that the profile gives them."),
+    ] = False,
     salt: Annotated[str | None, typer.Option(help="Tenant salt: another one shares no key.")] = None,
     adapter: Annotated[
         str | None, typer.Option(help="Name of a LoRA adapter: another one shares no key.")

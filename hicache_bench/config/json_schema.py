@@ -9,7 +9,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hicache_bench.config.schema import ATTENTION_TYPES, MAX_DIMENSION, NO_ATTENTION, ModelPreset
+from hicache_bench.config.schema import (
+    ATTENTION_TYPES,
+    LAYER_FIELDS,
+    MAX_DIMENSION,
+    NO_ATTENTION,
+    ModelPreset,
+)
 from hicache_bench.pools.geometry import STATE_DTYPE_BYTES
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -56,7 +62,7 @@ def preset_schema() -> dict[str, Any]:
             **{name: _tidy(definition) for name, definition in sorted(definitions.items())},
         },
     }
-    for holder, field in (("", "layers"), ("", "draft_layers"), ("LayerGroup", "of")):
+    for holder, field in (*(("", name) for name in LAYER_FIELDS), ("LayerGroup", "of")):
         properties = (whole["$defs"][holder] if holder else whole)["properties"]
         properties[field]["items"] = {"$ref": "#/$defs/LayerEntry"}
     return whole

@@ -44,7 +44,7 @@ MAX_DIMENSION = 1 << 24
 NO_ATTENTION = "none"
 """How a layer that caches nothing is written."""
 
-LAYER_FIELDS = ("layers", "draft_layers")
+LAYER_FIELDS = ("layers", "draft_layers", "shared_layers")
 """Fields of a preset that list layers."""
 
 LAYER_FORMS = f"attention names joined by '+', {NO_ATTENTION!r}, or a map of 'repeat' and 'of'"
@@ -284,6 +284,10 @@ class ModelPreset(_Strict):
     draft_layers: Annotated[tuple[LayerEntry, ...], AfterValidator(_check_layer_count)] = Field(
         default=(), description="layers of the draft (MTP) head, counted apart"
     )
+    shared_layers: Annotated[tuple[LayerEntry, ...], AfterValidator(_check_layer_count)] = Field(
+        default=(),
+        description="what the last layers read of earlier ones and do not cache; 'layers' has 'none' there",
+    )
 
     @classmethod
     def from_plain(cls, data: Any) -> ModelPreset:
@@ -320,6 +324,7 @@ class ModelPreset(_Strict):
             attentions={name: attention.dims for name, attention in self.attentions.items()},
             layers=tuple(_expand_layers(self.layers)),
             draft_layers=tuple(_expand_layers(self.draft_layers)),
+            shared_layers=tuple(_expand_layers(self.shared_layers)),
             page_tokens=self.page_tokens,
             engine_default_page_tokens=self.engine_default_page_tokens,
             revision=self.revision,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from hicache_bench.config.document import read_document
-from hicache_bench.config.schema import NO_ATTENTION
+from hicache_bench.config.schema import LAYER_FIELDS, NO_ATTENTION
 from hicache_bench.models.spec import Attention, ModelSpec
 
 LINE_WIDTH = 110
@@ -63,9 +63,9 @@ def write_preset(
     lines += ["", "attentions:"]
     for name, attention in spec.attentions.items():
         lines += [f"  {_scalar(name)}:", *_dimensions(attention), *_text("source", sources[name], "    ")]
-    lines += ["", "layers:", *_layers(spec.layers)]
-    if spec.draft_layers:
-        lines += ["", "draft_layers:", *_layers(spec.draft_layers)]
+    for field in LAYER_FIELDS:
+        if layers := getattr(spec, field):
+            lines += ["", f"{field}:", *_layers(layers)]
     return "\n".join(lines) + "\n"
 
 

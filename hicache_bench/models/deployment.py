@@ -19,7 +19,9 @@ class Deployment:
     ``dcp_size`` (decode-context parallelism) divides the tensor-parallel group: its ranks share out the
     tokens of a page. Context-parallel ranks either share them out too (``cp_sharded``) or hold copies.
     ``tp_lcm`` cuts the heads into that many objects over all ranks, so that other TP sizes find them.
-    ``with_draft`` adds the pools of the draft (MTP) layers.
+    ``with_draft`` serves the draft (MTP) layers, behind the last pipeline stage: ``sglang-0.5.23`` packs
+    them into the pools of their kind, whose objects grow, and ``by_kind`` gives them pools of their own. The
+    compressor states of DeepSeek V4 grow with it as well, on every stage.
 
     Raises:
         ConfigError: sizes below 1, too many workers, groups that do not divide.

@@ -6,13 +6,14 @@ attention kind. The difference is what an engine leaves on the table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from hicache_bench.errors import ConfigError
 from hicache_bench.models.deployment import Deployment
 from hicache_bench.models.pool_builder import Layers, PoolBuilder, layers_of
+from hicache_bench.models.sglang_draft import Grouping, packed_pools
 from hicache_bench.models.sglang_rules import (
     HYBRID_SWA_ARCHITECTURES,
     INDEXED_ARCHITECTURES,
@@ -46,6 +47,8 @@ from hicache_bench.pools.names import AttentionType, PoolName, Requirement
 SGLANG = "sglang-0.5.23"
 BY_KIND = "by_kind"
 
+_V4_KINDS = (LatentWindow, CompressedAttention)
+
 V4_PAGE_TOKENS = 256
 """SGLang asserts it for DeepSeek V4 on CUDA. Source: SGLang 0.5.23 server arguments (facts/geometry.md)."""
 
@@ -63,26 +66,41 @@ def pools_of(
     deployment = deployment or Deployment()
     builder = PoolBuilder(spec, deployment, rank or deployment.ranks[0])
     stage = deployment.stage(len(spec.layers), builder.rank.pp_rank)
-    layers = _counted(spec, spec.layers[stage])
-    group = _compressed_pools if layers_of(layers, CompressedAttention) else PROFILES[profile]
+    # SGLang 0.5.23 sizes its pools by attention types alone (configs/model_config.py, get_hybrid_layer_ids).
+    owners = spec.allocated_layers if profile == SGLANG else spec.layers
+    layers = _counted(spec, owners[stage])
+    # The whole model decides: the first stages of DeepSeek V4 may hold nothing but windows.
+    compressed = layers_of(_counted(spec, spec.layers), CompressedAttention)
+    group = _compressed_pools if compressed else PROFILES[profile]
     pools = group(builder, layers)
-    # The draft runs behind the last stage.
-    if deployment.with_draft and builder.rank.pp_rank == deployment.pp_size - 1:
-        pools += _draft_pools(builder)
+    if deployment.with_draft:
+        draft = _draft_layers(spec)
+        # The draft runs behind the last stage, as in SGLang with SGLANG_ENABLE_PP_SPEC.
+        if builder.rank.pp_rank == deployment.pp_size - 1:
+            if profile == SGLANG:
+                pools = packed_pools(builder, group, layers, draft)
+            else:
+                pools += _draft_pools(builder, draft)
     if deployment.dcp_size > 1:
-        _check_dcp(spec, pools)
+        _check_dcp(spec, pools, with_draft=deployment.with_draft)
     if profile == SGLANG:
         check_sglang(spec, deployment, pools)
     return pools
 
 
-def _check_dcp(spec: ModelSpec, pools: Sequence[KVPoolDescriptor]) -> None:
+def _check_dcp(spec: ModelSpec, pools: Sequence[KVPoolDescriptor], *, with_draft: bool) -> None:
     """Decode-context ranks share out MLA rows; how they would hold anything else is not known.
 
-    Source: SGLang 0.5.23 ``managers/cache_controller.py``, which takes an MLA pool and KDA states alone.
+    Source: SGLang 0.5.23 ``managers/cache_controller.py``, which takes an MLA pool and KDA states alone. A
+    draft there holds every token of the page on each rank, which no pool here describes.
     """
+    if with_draft:
+        raise ConfigError(
+            f"model {spec.name!r}: decode-context ranks do not share out the tokens of draft layers; leave "
+            "--draft out, or use --dcp 1"
+        )
     for pool in pools:
-        if pool.attention not in (AttentionType.MLA, AttentionType.RECURRENT) or not pool.constrains:
+        if pool.attention not in (AttentionType.MLA, AttentionType.RECURRENT):
             raise ConfigError(
                 f"model {spec.name!r}: decode-context parallelism stores MLA rows and recurrent states "
                 f"alone, not pool {pool.name!r}; use --dcp 1"
@@ -109,6 +127,7 @@ def _counted(spec: ModelSpec, layers: Sequence[tuple[str, ...]]) -> Layers:
 def _sglang_pools(builder: PoolBuilder, layers: Layers) -> tuple[KVPoolDescriptor, ...]:
     """SGLang 0.5.23: ``kv`` holds full or MLA layers, and windowed ones of unlisted architectures."""
     spec = builder.spec
+    _check_kinds(builder, layers, compressed=False)
     if spec.logical_anchor:
         raise ConfigError(
             f"model {spec.name!r} has a logical anchor without compressed layers, which {SGLANG} cannot "
@@ -139,6 +158,7 @@ def _sglang_pools(builder: PoolBuilder, layers: Layers) -> tuple[KVPoolDescripto
 
 def _by_kind_pools(builder: PoolBuilder, layers: Layers) -> tuple[KVPoolDescriptor, ...]:
     """One pool per attention kind; the anchor is the full or MLA pool, or a logical one."""
+    _check_kinds(builder, layers, compressed=False)
     dense, latent = layers_of(layers, FullAttention), layers_of(layers, MlaAttention)
     windows, chunks = layers_of(layers, SlidingWindow), layers_of(layers, ChunkedAttention)
     if builder.spec.logical_anchor:
@@ -165,6 +185,7 @@ def _compressed_pools(builder: PoolBuilder, layers: Layers) -> tuple[KVPoolDescr
     ``deepseek_v4_c128_state`` is never registered: a 256-token page holds whole groups of 128.
     """
     spec = builder.spec
+    _check_kinds(builder, layers, compressed=True)
     if builder.deployment.cp_sharded:
         raise ConfigError(
             f"model {spec.name!r}: compressed pools cannot be shared out to context-parallel ranks; "
@@ -201,6 +222,26 @@ def _compressed_pools(builder: PoolBuilder, layers: Layers) -> tuple[KVPoolDescr
             builder.ring(f"{index_pool.name}_state", index.index_head_dim, count),
         ]
     return tuple(pools + states)
+
+
+def _check_kinds(builder: PoolBuilder, layers: Layers, *, compressed: bool) -> None:
+    """Refuse layers that a grouping has no pool for: left out, a restore without them would be wrong."""
+    kinds = [attention for attention, _ in layers.values()]
+    strangers = {kind.attention for kind in kinds if isinstance(kind, _V4_KINDS) != compressed}
+    if not strangers:
+        return
+    shown = ", ".join(sorted(strangers))
+    if compressed:
+        why = (
+            "cannot stand beside compressed ones, whose pools hold nothing else; describe each layer as "
+            "latent_window, compressed, or both"
+        )
+    else:
+        why = (
+            "have a pool only in a model with compressed layers, as DeepSeek V4 is; add those, or describe "
+            "these as sliding_window"
+        )
+    raise ConfigError(f"model {builder.spec.name!r}: layers of attention {shown} {why}")
 
 
 def _anchor(
@@ -295,15 +336,12 @@ def _with_states_and_index(
 
 
 _DRAFTED = (FullAttention, MlaAttention, SlidingWindow, LatentWindow, SparseIndex)
-"""Attentions of draft layers that have a pool of their own in SGLang 0.5.23."""
+"""Attentions of draft layers that SGLang 0.5.23 has a place for."""
 
 
-def _draft_pools(builder: PoolBuilder) -> tuple[KVPoolDescriptor, ...]:
-    """Pools of the draft (MTP) layers: they make decoding fast, and never constrain a restore."""
-    spec = builder.spec
+def _draft_layers(spec: ModelSpec) -> Layers:
     if not spec.draft_layers:
         raise ConfigError(f"model {spec.name!r} has no draft layers; leave --draft out")
-    builder = replace(builder, required_for=Requirement.SPEED)
     layers = _counted(spec, spec.draft_layers)
     unknown = sorted({kind.attention for kind, _ in layers.values() if not isinstance(kind, _DRAFTED)})
     if unknown:
@@ -311,28 +349,29 @@ def _draft_pools(builder: PoolBuilder) -> tuple[KVPoolDescriptor, ...]:
             f"model {spec.name!r}: how draft layers of attention {', '.join(unknown)} are pooled is not "
             "known; leave --draft out"
         )
-    dense, latent = layers_of(layers, FullAttention), layers_of(layers, MlaAttention)
-    windows = layers_of(layers, SlidingWindow)
+    return layers
+
+
+def _draft_pools(builder: PoolBuilder, draft: Layers) -> tuple[KVPoolDescriptor, ...]:
+    """Pools of the draft (MTP) layers alone: they make decoding fast, and never constrain a restore."""
+    builder = replace(builder, required_for=Requirement.SPEED)
+    dense, latent = layers_of(draft, FullAttention), layers_of(draft, MlaAttention)
+    windows = layers_of(draft, SlidingWindow)
     pools = []
     if dense or latent:
         pools.append(_anchor(builder, PoolName.DRAFT.value, dense, latent))
     if windows:
         tokens = _window_of(windows)
-        reduced = engine_window(spec.architecture, tokens)
-        pools.append(
-            _windowed(builder, AttentionType.SWA, windows, tokens, reduced, PoolName.DRAFT_SWA.value)
-        )
+        pools.append(_windowed(builder, AttentionType.SWA, windows, tokens, tokens, PoolName.DRAFT_SWA.value))
     pools += [
         _latent_windowed(builder, PoolName.DRAFT_SWA, window, count)
-        for window, count in layers_of(layers, LatentWindow)
+        for window, count in layers_of(draft, LatentWindow)
     ]
     pools += [
         builder.index(PoolName.DRAFT_INDEXER.value, index, count)
-        for index, count in layers_of(layers, SparseIndex)
+        for index, count in layers_of(draft, SparseIndex)
     ]
     return tuple(pools)
 
 
-PROFILES: Mapping[str, Callable[[PoolBuilder, Layers], tuple[KVPoolDescriptor, ...]]] = MappingProxyType(
-    {SGLANG: _sglang_pools, BY_KIND: _by_kind_pools}
-)
+PROFILES: Mapping[str, Grouping] = MappingProxyType({SGLANG: _sglang_pools, BY_KIND: _by_kind_pools})

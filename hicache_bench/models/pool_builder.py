@@ -151,8 +151,14 @@ class PoolBuilder:
         return self.pool(name, kind, components=components, **fields)
 
     def ring(self, name: str, dim: int, num_layers: int) -> KVPoolDescriptor:
-        """Running state of a compressor; SGLang keeps it under the keys of the sliding window."""
-        components = geometry.compressor_state_components(num_layers=num_layers, dim=dim, overlap=True)
+        """Running state of a compressor; SGLang keeps it under the keys of the sliding window.
+
+        Speculative decoding widens it on every stage, not only on the one that the draft runs behind.
+        """
+        slots = geometry.V4_SPECULATIVE_RING if self.deployment.with_draft else geometry.V4_STATE_RING
+        components = geometry.compressor_state_components(
+            num_layers=num_layers, dim=dim, overlap=True, ring=slots
+        )
         return self.pool(
             name,
             AttentionType.COMPRESSOR_STATE,

@@ -221,13 +221,15 @@ class ModelSpec:
 
     ``layers[i]`` names the attentions of layer ``i`` (a layer may cache several things, or nothing);
     ``draft_layers`` are those of a draft or MTP head, which are counted apart: they only make decoding fast.
+    ``shared_layers`` are the last layers, if they cache nothing and read what earlier ones cached (Gemma-3n,
+    Gemma-4: ``num_kv_shared_layers``): the attentions that each of them reads.
     ``page_tokens`` is the page size that people deploy with, ``engine_default_page_tokens`` what the engine
     takes when it is not told. ``logical_anchor`` marks a model whose allocation indices belong to no buffer.
     ``served_by`` lists the engine profiles that can serve it; empty for a synthetic model.
 
     Raises:
         ConfigError: a layer that names an unknown attention, an attention that no layer uses, a dimension
-            below 1.
+            below 1, a shared layer that caches something or reads what no layer caches.
     """
 
     name: str
@@ -237,6 +239,7 @@ class ModelSpec:
     page_tokens: int
     engine_default_page_tokens: int
     draft_layers: tuple[tuple[str, ...], ...] = ()
+    shared_layers: tuple[tuple[str, ...], ...] = ()
     revision: str | None = None
     kv_dtype: str = "bf16"
     state_dtype: str = "fp32"
@@ -249,13 +252,18 @@ class ModelSpec:
         problems = [
             f"{place} {index} names {name!r}, which is not among the attentions "
             f"({', '.join(self.attentions)})"
-            for place, layers in (("layer", self.layers), ("draft layer", self.draft_layers))
+            for place, layers in (
+                ("layer", self.layers),
+                ("draft layer", self.draft_layers),
+                ("shared layer", self.shared_layers),
+            )
             for index, names in enumerate(layers)
             for name in names
             if name not in self.attentions
         ]
         used = {name for names in (*self.layers, *self.draft_layers) for name in names}
         problems += [f"no layer uses attention {name!r}" for name in self.attentions if name not in used]
+        problems += self._sharing_problems()
         problems += [
             f"{name}.{field} is {value}, and must be at least 1"
             for name, attention in self.attentions.items()
@@ -270,21 +278,44 @@ class ModelSpec:
         if problems:
             raise ConfigError(f"model {self.name!r}: " + "; ".join(problems))
 
+    def _sharing_problems(self) -> Iterator[str]:
+        own = len(self.layers) - len(self.shared_layers)
+        if own < 0:
+            yield f"{len(self.shared_layers)} shared layers are the last of {len(self.layers)}"
+            return
+        cached = {name for names in self.layers for name in names}
+        for index, names in enumerate(self.shared_layers):
+            if self.layers[own + index]:
+                yield f"layer {own + index} is a shared one and caches {' + '.join(self.layers[own + index])}"
+            yield from (
+                f"shared layer {index} reads {name!r}, which no layer caches"
+                for name in names
+                if name in self.attentions and name not in cached
+            )
+
     @property
     def layer_counts(self) -> Mapping[str, int]:
         """How many layers use each attention, by its name; draft layers apart."""
         return count_layers(self.layers)
 
     @property
+    def allocated_layers(self) -> tuple[tuple[str, ...], ...]:
+        """``layers`` as an engine allocates them that gives shared layers KV of their own."""
+        return (*self.layers[: len(self.layers) - len(self.shared_layers)], *self.shared_layers)
+
+    @property
     def digest(self) -> str:
         """sha256 of the canonical description, hex; the order in which fields were written does not enter.
 
-        Nor does what leaves every stored byte as it is: who serves the model, and its draft layers.
+        Nor does who serves the model; nor do its draft layers: where they add bytes to an object, its
+        geometry, and with it the default key, differs. Shared layers enter where there are any, so that
+        digests of models without them stay what they were.
         """
         identity = {
             name: value
             for name, value in asdict(self).items()
             if name not in ("served_by", "engine_default_page_tokens", "draft_layers")
+            and (name != "shared_layers" or value)
         }
         canonical = json.dumps(identity, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()

@@ -65,7 +65,7 @@ def reduced(spec: ModelSpec, *, layers_of_a_kind: int = 2, max_reach: int | None
         for name, attention in spec.attentions.items()
         if name in used
     }
-    return replace(spec, layers=tuple(kept), draft_layers=(), attentions=attentions)
+    return replace(spec, layers=tuple(kept), draft_layers=(), shared_layers=(), attentions=attentions)
 
 
 def topical_tokens(num_tokens: int, *, seed: int, run: int = 48) -> npt.NDArray[np.int64]:

@@ -47,8 +47,11 @@ V4_ROW_ALIGNMENT = 576
 """A layer's rows of one page are padded to a multiple of this. Source: as :data:`V4_ROW_BYTES`."""
 
 V4_STATE_RING = 8
-"""Ring slots of a compressor state without speculative decoding (16 with). Source: SGLang 0.5.23
-``DeepSeekV4StateHostPool``."""
+"""Ring slots of a compressor state of ratio 4, the only one that is stored. Source: SGLang 0.5.23
+``mem_cache/deepseek_v4_memory_pool.py``, ``get_compress_state_ring_size``."""
+
+V4_SPECULATIVE_RING = 16
+"""The same with speculative decoding: tokens that are drafted and refused must not overwrite the state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,9 +278,11 @@ def compressed_components(*, num_layers: int, ratio: int, page_tokens: int) -> t
     return (Component("page", num_layers, 1, ceil(rows_bytes / V4_ROW_ALIGNMENT) * V4_ROW_ALIGNMENT),)
 
 
-def compressor_state_components(*, num_layers: int, dim: int, overlap: bool) -> tuple[Component, ...]:
+def compressor_state_components(
+    *, num_layers: int, dim: int, overlap: bool, ring: int = V4_STATE_RING
+) -> tuple[Component, ...]:
     """fp32 ring of a compressor's running state: ``ring·2·(1+overlap)·dim·4`` bytes per layer and page."""
-    return (Component("page", num_layers, 1, V4_STATE_RING * 2 * (1 + overlap) * dim * 4),)
+    return (Component("page", num_layers, 1, ring * 2 * (1 + overlap) * dim * 4),)
 
 
 StateShapes = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]

@@ -33,6 +33,7 @@ def preset_as_dict(counted: VariantBytes) -> dict[str, Any]:
         "deployment": {**asdict(variant.deployment), "ranks": len(variant.pools)},
         "layers": ["+".join(names) or "none" for names in spec.layers],
         "draft_layers": ["+".join(names) or "none" for names in spec.draft_layers],
+        "shared_layers": ["+".join(names) or "none" for names in spec.shared_layers],
         "attentions": {
             name: {
                 "layers": spec.layer_counts.get(name, 0),

@@ -155,7 +155,9 @@ def _layers(variant: Variant) -> Table:
         )
     empty, empty_draft = (sum(not names for names in layers) for layers in (spec.layers, spec.draft_layers))
     if empty or empty_draft:
-        table.add_row("none", "", str(empty), str(empty_draft), "caches nothing")
+        sharing = sum(map(bool, spec.shared_layers))
+        read = f"; {sharing} read what others cached" if sharing else ""
+        table.add_row("none", "", str(empty), str(empty_draft), f"caches nothing{read}")
     table.add_section()
     table.add_row("in all", "", str(len(spec.layers)), str(len(spec.draft_layers)), "")
     return table
@@ -271,7 +273,7 @@ def _profiles(profiles: Sequence[ProfileBytes]) -> Iterator[RenderableType]:
 
 def _difference(engine: Footprint, ideal: Footprint) -> str:
     if engine == ideal:
-        return "no difference: the engine groups these layers as by_kind does"
+        return "no difference: by_kind stores and needs the same bytes"
     saved = engine.selective - ideal.selective
     if not saved:
         return "selective needs the same under both; the engine's windows differ from the model's"

@@ -10,8 +10,14 @@ from hicache_bench.models.spec import ModelSpec
 
 
 def preset_dict(spec: ModelSpec) -> dict[str, Any]:
-    """The resolved preset; a layer is written as the names of what it caches, joined by ``+``."""
-    return {**asdict(spec), "layers": ["+".join(names) or "none" for names in spec.layers]}
+    """The resolved preset; a layer is written as the names of what it caches, joined by ``+``.
+
+    Shared layers are left out where there are none, as they were before presets knew of them.
+    """
+    fields = {**asdict(spec), "layers": ["+".join(names) or "none" for names in spec.layers]}
+    if not spec.shared_layers:
+        del fields["shared_layers"]
+    return fields
 
 
 def deployment_dict(deployment: Deployment) -> dict[str, int | str | None]:

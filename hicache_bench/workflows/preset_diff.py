@@ -81,6 +81,7 @@ def _layers(spec: ModelSpec, labels: Mapping[str, str]) -> dict[str, Value]:
     found: dict[str, Value] = {"in all": len(spec.layers), "draft, in all": len(spec.draft_layers)}
     found |= {labels[name]: count for name, count in spec.layer_counts.items()}
     found |= {f"draft, {labels[name]}": count for name, count in count_layers(spec.draft_layers).items()}
+    found |= {f"shared, {labels[name]}": count for name, count in count_layers(spec.shared_layers).items()}
     found["that cache nothing"] = sum(not names for names in spec.layers)
     found["order"] = ", ".join(
         map(_entry, group_layers([tuple(labels[name] for name in names) for names in spec.layers]))

@@ -133,8 +133,9 @@ def test_check_tells_everything_that_is_bad(command: Command, tmp_path: Path) ->
 
 def test_check_names_a_component_without_a_key(command: Command, tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
-    bad.write_text(LLAMA.read_text().replace("kv_dtype: bf16", "kv_dtype: fp8_scaled"))
-    command("presets", "check", bad).assert_refused(2, "SGLang has no key", "scale")
+    extra = "conv_kernel: 4\n    extra: [{name: history, shape: [2], dtype: int64}]\n"
+    bad.write_text(shipped_files()["qwen3-next-80b-a3b"].read_text().replace("conv_kernel: 4\n", extra))
+    command("presets", "check", bad).assert_refused(2, "SGLang has no key", "history")
 
 
 def test_check_as_json(command: Command, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def out(tmp_path: Path) -> Path:
 
 def test_every_option_reaches_the_deployment(command: Command, out: Path) -> None:
     options = (
-        "--preset deepseek-v3.2 --tp 4 --pp 2 --cp 2:replicated --kv-dtype fp8-packed --page-tokens 128 "
+        "--preset deepseek-v3.2 --tp 4 --pp 2 --cp 2:replicated --kv-dtype fp8-packed --page-tokens 64 "
         "--layout page_first_direct --draft --key-scheme sglang --model-name org/model "
         "--extra-backend-tag blue --adapter law --json"
     )
@@ -34,16 +34,14 @@ def test_every_option_reaches_the_deployment(command: Command, out: Path) -> Non
     assert ("sglang", "org/model", "blue") == tuple(
         record[name] for name in ("key_scheme", "model_name", "extra_backend_tag")
     )
-    assert (128, "fp8_packed") == (record["preset"]["page_tokens"], record["preset"]["kv_dtype"])
+    assert (64, "fp8_packed") == (record["preset"]["page_tokens"], record["preset"]["kv_dtype"])
     (result,) = record["results"]
     assert 16 == len(result["ranks"])
-    # Stages of 30 and 31 layers; the draft layer is behind the last one.
-    assert ["kv", "indexer", "kv", "indexer", "draft", "draft_indexer"] == [
-        pool["name"] for pool in record["pools"]
+    # Stages of 30 and 31 layers; the draft layer is packed behind the last one. 656 B a row.
+    assert [("kv", 656 * 30), ("indexer", 132 * 30), ("kv", 656 * 32), ("indexer", 132 * 32)] == [
+        (pool["name"], pool["unit_bytes"] // 64) for pool in record["pools"]
     ]
     assert {8} == {len(pool["ranks"]) for pool in record["pools"]}
-    # 656 B a row; layers of the first stage.
-    assert 128 * 656 * 30 == record["pools"][0]["unit_bytes"]
     assert all(check["passed"] for check in result["checks"])
 
 
@@ -55,7 +53,10 @@ def test_dtypes_of_states_and_index_and_the_profile(command: Command, out: Path)
     plain, halved = (unit_bytes("qwen3-next", *options) for options in ((), ("--state-dtype", "bf16")))
     assert plain["kv"] == halved["kv"]
     assert 75_497_472 // 2 == plain["mamba"] - halved["mamba"]
-    fp8, fp4 = (unit_bytes("deepseek-v3.2", "--index-dtype", dtype)["indexer"] for dtype in ("fp8", "fp4"))
+    ideal = ("--profile", "by_kind")
+    fp8, fp4 = (
+        unit_bytes("deepseek-v3.2", *ideal, "--index-dtype", dtype)["indexer"] for dtype in ("fp8", "fp4")
+    )
     assert 132 * fp4 == 68 * fp8
     assert {"kv", "swa"} == set(unit_bytes("gemma-3-27b", "--profile", "by_kind"))
     assert {"kv"} == set(unit_bytes("gemma-3-27b"))

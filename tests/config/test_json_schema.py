@@ -38,6 +38,8 @@ layers:
   - repeat: 2
     of: [full + conv, {repeat: 3, of: [none]}]
   - full
+  - none
+shared_layers: [full]
 """
 
 
@@ -102,6 +104,7 @@ BROKEN = {
     "a group without its layers": ("{repeat: 3, of: [none]}", "{repeat: 3}"),
     "a group that comes never": ("repeat: 3", "repeat: 0"),
     "a number for a layer": ("  - full\n", "  - 7\n"),
+    "a number for a shared layer": ("shared_layers: [full]", "shared_layers: [7]"),
     "an unknown dtype of an extra tensor": ("int64", "int128"),
     "an extra tensor of no elements": ("[2, 3]", "[2, 0]"),
 }

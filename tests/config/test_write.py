@@ -78,8 +78,9 @@ def test_what_is_off_the_defaults_is_written() -> None:
         name="odd",
         architecture="Odd",
         attentions={"conv": ShortConv(channels=4, conv_kernel=3, extra=extra), "true": FULL},
-        layers=(("conv", "true"),),
+        layers=(("conv", "true"), ()),
         draft_layers=(("true",), ()),
+        shared_layers=(("true",),),
         page_tokens=32,
         engine_default_page_tokens=16,
         kv_dtype="fp8",
@@ -100,6 +101,7 @@ def test_defaults_are_left_out() -> None:
         "logical_anchor",
         "revision",
         "draft_layers",
+        "shared_layers",
     }.isdisjoint(read_document(text).data)
     assert "v_head_dim" not in text
 

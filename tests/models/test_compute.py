@@ -8,6 +8,8 @@ import pytest
 from hicache_bench.config.catalogue import list_presets
 from hicache_bench.config.deployments import load_compute
 from hicache_bench.config.load import load_model
+from hicache_bench.errors import ConfigError
+from hicache_bench.models.compute import ComputeDims
 from hicache_bench.models.spec import ModelSpec
 from tests.models.parameters import DIMS, count
 
@@ -99,6 +101,15 @@ def test_a_dimension_that_is_off_by_one_part_in_four_is_noticed(
         place = place[step]
     place[path[-1]] += max(1, place[path[-1]] // 4)
     assert count(spec_of(name), dims) != pytest.approx(active(name), rel=5e-4)
+
+
+def test_the_least_dimensions_are_allowed_and_less_is_refused() -> None:
+    assert 1 == ComputeDims(hidden_size=1, active_parameters=1.0, source="a test").hidden_size
+    with pytest.raises(ConfigError, match="a hidden size of 0 is not possible"):
+        ComputeDims(hidden_size=0, active_parameters=None, source="a test")
+    for parameters in (0.5, float("inf"), float("nan")):
+        with pytest.raises(ConfigError, match="active parameters are not possible"):
+            ComputeDims(hidden_size=1, active_parameters=parameters, source="a test")
 
 
 @pytest.mark.parametrize("name", CLASSES)

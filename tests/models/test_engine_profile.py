@@ -13,7 +13,15 @@ from hicache_bench.engine.transfer import BATCH_PAGES
 from hicache_bench.errors import ConfigError
 from hicache_bench.models.deployment import Deployment
 from hicache_bench.models.engine_profile import BY_KIND, SGLANG, pools_of
-from hicache_bench.models.spec import FullAttention, KimiDelta, ModelSpec, SlidingWindow
+from hicache_bench.models.hf.importer import import_config
+from hicache_bench.models.spec import (
+    CompressedAttention,
+    FullAttention,
+    KimiDelta,
+    LatentWindow,
+    ModelSpec,
+    SlidingWindow,
+)
 from hicache_bench.pools.descriptor import KVPoolDescriptor, Rank
 from hicache_bench.pools.layout import STORABLE_LAYOUTS, page_segments
 from hicache_bench.pools.names import AttentionType, HitPolicy, Layout, Sharding
@@ -305,6 +313,76 @@ def test_v4_pages_of_another_size_are_refused():
     spec = replace(load_model("deepseek-v4-flash").spec, page_tokens=64)
     with pytest.raises(ConfigError, match=r"256 tokens only.*64"):
         pools_of(spec, profile=SGLANG)
+
+
+@pytest.mark.parametrize("profile", [SGLANG, BY_KIND])
+def test_a_stage_of_v4_without_compressed_layers_has_its_window(profile):
+    """43 layers on 16 stages: the first two are windows, which SGLang builds as KV and SWA."""
+    spec = load_model("deepseek-v4-flash").spec
+    deployment = Deployment(pp_size=16)
+    stages = [pools_of(spec, profile=profile, deployment=deployment, rank=rank) for rank in deployment.ranks]
+    assert [("kv", 0), ("swa", 2 * 149_760)] == [(pool.name, pool.unit_bytes) for pool in stages[0]]
+    assert 9_158_208 == sum(pool.unit_bytes for pools in stages for pool in pools)
+
+
+WINDOW_ROWS = LatentWindow(nope_dim=448, rope_dim=64, window=128)
+FULL = FullAttention(kv_heads=2, head_dim=8)
+C128 = CompressedAttention(ratio=128, nope_dim=448, rope_dim=64)
+
+
+@pytest.mark.parametrize("profile", [SGLANG, BY_KIND])
+@pytest.mark.parametrize("logical_anchor", [False, True])
+@pytest.mark.parametrize(
+    ("attentions", "message"),
+    [
+        ({"full": FULL, "rows": WINDOW_ROWS}, "latent_window have a pool only in a model with compressed"),
+        ({"full": FULL, "c128": C128}, "full cannot stand beside compressed ones"),
+    ],
+    ids=["no compressed layers", "other layers"],
+)
+def test_layers_without_a_pool_are_refused_and_not_left_out(profile, logical_anchor, attentions, message):
+    spec = replace(
+        load_model("deepseek-v4-flash").spec,
+        attentions=attentions,
+        layers=tuple((name,) for name in attentions),
+        logical_anchor=logical_anchor,
+    )
+    with pytest.raises(ConfigError, match=message):
+        pools_of(spec, profile=profile)
+
+
+@pytest.mark.parametrize(
+    ("text", "sglang", "by_kind"),
+    [
+        (
+            {"model_type": "gemma4_text", "num_hidden_layers": 42, "num_kv_shared_layers": 18}
+            | {"layer_types": [*["sliding_attention"] * 5, "full_attention"] * 7, "global_head_dim": 512},
+            {"kv": 7, "swa": 35},
+            {"kv": 4, "swa": 20},
+        ),
+        (
+            {"model_type": "gemma3n_text", "num_hidden_layers": 35, "num_kv_shared_layers": 15}
+            | {"layer_types": [*["sliding_attention"] * 4, "full_attention"] * 7},
+            {"kv": 35},
+            {"kv": 4, "swa": 16},
+        ),
+    ],
+    ids=["gemma-4", "gemma-3n"],
+)
+def test_sglang_allocates_layers_that_only_read_what_others_cached(text, sglang, by_kind):
+    """Its pools count attention types: configs/model_config.py (get_hybrid_layer_ids), layer_setup.py."""
+    heads = {"hidden_size": 2048, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256}
+    head = {"gemma4_text": "Gemma4", "gemma3n_text": "Gemma3n"}[text["model_type"]]
+    config = {"architectures": [f"{head}ForCausalLM"], "vocab_size": 262144, "sliding_window": 512}
+    spec = import_config(config | heads | text).spec
+    for profile, layers in ((SGLANG, sglang), (BY_KIND, by_kind)):
+        pools = pools_of(spec, profile=profile)
+        assert layers == {pool.name: pool.components[0].num_layers for pool in pools}
+    stages = Deployment(pp_size=2)
+    found = [pools_of(spec, profile=SGLANG, deployment=stages, rank=rank) for rank in stages.ranks]
+    for name, count in sglang.items():
+        parts = [pool.components[0].num_layers for pools in found for pool in pools if pool.name == name]
+        assert count == sum(parts)
 
 
 def test_fp4_index_keys_of_v4():

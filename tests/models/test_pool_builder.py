@@ -12,11 +12,11 @@ from hicache_bench.config.load import list_presets, load_model
 from hicache_bench.errors import ConfigError
 from hicache_bench.models.deployment import Deployment
 from hicache_bench.models.engine_profile import BY_KIND, SGLANG, cluster_pools, pools_of
-from hicache_bench.models.spec import FullAttention, Mamba2, ModelSpec, ShortConv, StateTensor
+from hicache_bench.models.spec import FullAttention, Mamba2, ModelSpec, ShortConv, SparseIndex, StateTensor
 from hicache_bench.planning.policy import TransferPolicy, first_needed_at
 from hicache_bench.pools.descriptor import KVPoolDescriptor
 from hicache_bench.pools.keys import NamespacedKeyBuilder, SglangKeyBuilder
-from hicache_bench.pools.names import Layout, Requirement, Sharding
+from hicache_bench.pools.names import Layout, Sharding
 
 PRESETS = [preset.name for preset in list_presets()]
 
@@ -98,7 +98,9 @@ def test_bytes_are_additive_over_layers(name, by_kind, data):
 def test_by_kind_never_needs_more_at_any_endpoint(name, page_tokens, end):
     """The ideal grouping reads no byte more than the engine's, whichever of the two policies that has."""
     preset = load_model(name)
-    spec = preset.spec if preset.spec.logical_anchor else replace(preset.spec, page_tokens=page_tokens)
+    kinds = {type(attention) for attention in preset.spec.attentions.values()}
+    one_page_size = preset.spec.logical_anchor or SparseIndex in kinds
+    spec = preset.spec if one_page_size else replace(preset.spec, page_tokens=page_tokens)
     ideal, selective, hit = (
         sum(
             pool.unit_bytes * (end - first_needed_at(pool, policy, end))
@@ -226,46 +228,6 @@ def test_a_state_that_is_a_convolution_alone_has_one_object():
     assert ["h0_0_conv_0"] == SglangKeyBuilder(mla_backend=False).keys(state, ["h0"])
 
 
-def test_draft_layers_are_pools_apart_that_never_constrain():
-    """E28: they make decoding fast; the target's bytes and keys are the same without them."""
-    spec = load_model("deepseek-v3.2").spec
-    without, drafted = (
-        pools_of(spec, profile=SGLANG, deployment=Deployment(with_draft=on)) for on in (False, True)
-    )
-    assert without == drafted[: len(without)]
-    draft = named(drafted[len(without) :])
-    assert {"draft": 64 * 576 * 2, "draft_indexer": 64 * 132} == {
-        name: pool.unit_bytes for name, pool in draft.items()
-    }
-    assert {Requirement.SPEED} == {pool.required_for for pool in draft.values()}
-    assert not any(pool.constrains for pool in draft.values())
-    assert spec.digest == replace(spec, draft_layers=()).digest
-    last = Deployment(with_draft=True, pp_size=2)
-    stages = [set(named(pools)) for pools in cluster_pools(spec, profile=SGLANG, deployment=last).values()]
-    assert [False, True] == ["draft" in names for names in stages]
-    with pytest.raises(ConfigError, match="no draft layers; leave --draft out"):
-        pools_of(load_model("llama-3.1-8b").spec, profile=SGLANG, deployment=Deployment(with_draft=True))
-
-
-@pytest.mark.parametrize("profile", [SGLANG, BY_KIND])
-def test_a_draft_layer_of_v4_is_a_window_of_rows(profile):
-    """SGLang 0.5.23 ``build_swa_draft_pools``: a paged pool as the target's, which has 43 layers."""
-    spec = replace(load_model("deepseek-v4-flash").spec, draft_layers=(("window",),))
-    pools = named(pools_of(spec, profile=profile, deployment=Deployment(with_draft=True)))
-    swa, draft = pools["swa"], pools["draft_swa"]
-    assert (149_760, 43 * 149_760) == (draft.unit_bytes, swa.unit_bytes)
-    assert (draft.window_tokens, draft.hit_policy) == (swa.window_tokens, swa.hit_policy)
-    assert Requirement.SPEED is draft.required_for
-    assert ["h0__draft_swa"] == SglangKeyBuilder(mla_backend=True).keys(draft, ["h0"])
-
-
-@pytest.mark.parametrize("kind", ["c4", "c128"])
-def test_a_draft_layer_without_a_known_pool_is_refused_and_not_left_out(kind):
-    spec = replace(load_model("deepseek-v4-flash").spec, draft_layers=(("window", kind),))
-    with pytest.raises(ConfigError, match=r"draft layers of attention compressed.*leave --draft out"):
-        pools_of(spec, profile=SGLANG, deployment=Deployment(with_draft=True))
-
-
 def test_pools_of_one_model_differ_in_their_layers():
     """E78: 78 latents and 21 index tensors, never one number for all pools."""
     pools = named(pools_of(load_model("glm-5.2").spec, profile=SGLANG))
@@ -277,7 +239,7 @@ def test_pools_of_one_model_differ_in_their_layers():
 def test_external_scales_are_stored_and_known_to_no_sglang_key():
     """E76: fp8 whose scales lie apart is wrong without them."""
     spec = replace(load_model("llama-3.1-8b").spec, kv_dtype="fp8_scaled", page_tokens=1)
-    (pool,) = pools_of(spec, profile=SGLANG)
+    (pool,) = pools_of(spec, profile=BY_KIND)
     scales = {component.name: component.object_bytes for component in pool.stored_components}["scale"]
     assert 64 * 32 == scales
     assert 3 == len(NamespacedKeyBuilder("m").keys(pool, ["h0"]))

@@ -41,7 +41,7 @@ def test_digest_does_not_depend_on_the_order_of_keys(name):
     plain["attentions"] = {
         name: {**entry["dims"], "source": entry["source"]} for name, entry in plain["attentions"].items()
     }
-    for field in ("layers", "draft_layers"):
+    for field in ("layers", "draft_layers", "shared_layers"):
         plain[field] = [" + ".join(names) or "none" for names in getattr(preset.spec, field)]
     straight = parse_model(yaml.safe_dump(plain, sort_keys=False).encode(), file="a.yaml")
     backwards = parse_model(yaml.safe_dump(reversed_keys(plain), sort_keys=False).encode(), file="b.yaml")
@@ -123,6 +123,22 @@ def test_digest_does_not_say_who_serves_the_model():
     assert {spec().digest} == {spec(**change).digest for change in changes}
 
 
+SHARING = {"layers": (("full",), ("full",), (), ()), "shared_layers": (("full",), ())}
+
+
+def test_shared_layers_are_counted_where_an_engine_allocates_them():
+    sharing = spec(**SHARING)
+    assert {"full": 2} == dict(sharing.layer_counts)
+    assert (("full",), ("full",), ("full",), ()) == sharing.allocated_layers
+    assert spec().layers == spec().allocated_layers
+
+
+def test_digest_of_a_model_without_shared_layers_is_what_it_was():
+    """The names of stored objects begin with it: this is what it was before presets had the field."""
+    assert "ff30c6533a662451" == spec().digest[:16]
+    assert spec(**SHARING).digest != spec(**SHARING | {"shared_layers": ()}).digest
+
+
 def test_layer_counts():
     both = {"full": FullAttention(kv_heads=1, head_dim=1), "wide": FullAttention(kv_heads=2, head_dim=1)}
     counts = spec(attentions=both, layers=(("full", "wide"), (), ("wide",))).layer_counts
@@ -135,6 +151,16 @@ def test_layer_counts():
         ({"layers": (("full", "c4"),)}, ["layer 0", "'c4'", "full"]),
         ({"layers": ((),)}, ["no layer uses attention 'full'"]),
         ({"attentions": {"full": FullAttention(kv_heads=0, head_dim=8)}}, ["full.kv_heads is 0"]),
+        (
+            {"shared_layers": (("full",),), "layers": (("full",), ("full",))},
+            ["layer 1 is a shared one and caches full"],
+        ),
+        ({"shared_layers": (("full",), (), ()), "layers": ((), ())}, ["3 shared layers are the last of 2"]),
+        ({"shared_layers": (("wide",),)}, ["shared layer 0 names 'wide'"]),
+        (
+            {"shared_layers": (("full",),), "layers": ((), ())},
+            ["shared layer 0 reads 'full'", "no layer uses"],
+        ),
         ({"page_tokens": 0, "engine_default_page_tokens": -1}, ["page_tokens is 0", "page_tokens is -1"]),
     ],
     ids=str,

@@ -27,7 +27,10 @@ MAX_SECONDS = 180.0
 STAGES: dict[str, tuple[str, ...]] = {
     "bytes": ("--preset", "kitchen-sink", "--lengths", "1,9,17", "--batch-pages", "4"),
     # A draft of the model's own attention: with one layer each, only its name tells it from the anchor.
-    "draft": ("--preset", "deepseek-v3", "--draft", "--lengths", "5", "--batch-pages", "4"),
+    "draft": (
+        *("--preset", "deepseek-v3", "--draft", "--profile", "by_kind"),
+        *("--lengths", "5", "--batch-pages", "4"),
+    ),
     # These keys name no tenant: only the first link of the hash chain keeps two of them apart.
     "sglang": (
         *("--preset", "gpt-oss-20b", "--key-scheme", "sglang"),
@@ -50,7 +53,7 @@ import sys
 import hicache_bench
 if not hicache_bench.__file__.startswith(sys.argv.pop(1)):
     sys.exit(f"{hicache_bench.__file__} is not the copy")
-from hicache_bench.cli.app import main
+from hicache_bench.cli.entry import main
 main()
 """
 

@@ -225,6 +225,10 @@ def test_a_compressed_row_is_fp8_and_rope_and_scales():
 def test_a_compressor_state_is_a_ring_of_fp32(dim, overlap, expected):
     (component,) = geometry.compressor_state_components(num_layers=1, dim=dim, overlap=overlap)
     assert expected == component.object_bytes
+    (speculative,) = geometry.compressor_state_components(
+        num_layers=1, dim=dim, overlap=overlap, ring=geometry.V4_SPECULATIVE_RING
+    )
+    assert 2 * expected == speculative.object_bytes
 
 
 @pytest.mark.parametrize("tp_size", [1, 2, 4, 8, 16])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from io import StringIO
@@ -68,12 +69,32 @@ def test_a_preset_is_shown_with_all_its_layers_pools_keys_and_sources(name: str)
     assert all(f"{kind}: {' '.join(source.split())}" in words for kind, source in preset.sources.items())
 
 
+def test_layers_that_share_are_told() -> None:
+    model = load_model("llama-3.1-8b")
+    owned = model.spec.layers[:20]
+    spec = replace(model.spec, layers=(*owned, *[()] * 12), shared_layers=model.spec.layers[20:])
+    found = count_bytes(replace(apply_options(model, VariantOptions()), spec=spec))
+    table = " ".join(" ".join(section(text_of(render_preset(found)), "layers by kind")).split())
+    assert "none 12 0 caches nothing; 12 read what others cached" in table
+    assert ["full"] * 12 == preset_as_dict(found)["shared_layers"]
+
+
 def test_bytes_at_each_length_are_labelled() -> None:
     text = text_of(render_preset(counted("llama-4-scout")))
     rows = [line.split() for line in section(text, "bytes of a prefix, one rank [counted]")]
     assert ["8k", "1.50", "GiB", "1.50", "GiB", "384.0", "MiB"] in rows
     assert ["stored", "needed", "needed"] == rows[0]
     assert "selective is at most so much" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "chunked", "selected"),
+    [("llama-3.1-8b", False, False), ("llama-4-scout", True, False), ("deepseek-v3.2", False, True)],
+)
+def test_notes_below_the_slopes_are_of_pools_that_are_there(name: str, chunked: bool, selected: bool) -> None:
+    text = text_of(render_preset(counted(name)))
+    assert chunked == ("selective is at most so much" in text)
+    assert selected == ("selective reads every block that an index may select" in text)
 
 
 def test_two_numbers_and_no_average() -> None:
@@ -111,10 +132,14 @@ def test_layers_that_cache_nothing_are_counted() -> None:
 
 
 def test_draft_pools_are_marked() -> None:
-    text = text_of(render_preset(counted("deepseek-v3.2", draft=True)))
+    text = text_of(render_preset(counted("deepseek-v3.2", draft=True, profile="by_kind")))
     marked = [line.split()[0] for line in section(text, "pools, bytes of a page") if "all pages*" in line]
     assert ["draft", "draft_indexer"] == marked
     assert "* for speed only" in text
+    # SGLang packs them: the bytes are the same, the grouping is not.
+    packed = text_of(render_preset(counted("deepseek-v3.2", draft=True)))
+    assert "all pages*" not in packed
+    assert "no difference: by_kind stores and needs the same bytes" in packed
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -133,6 +158,12 @@ def test_the_data_says_the_same(name: str) -> None:
             row["hit_policy"],
             row["selective"],
         )
+
+
+@pytest.mark.parametrize(("name", "expected"), [("llama-3.1-8b", 131_072), ("deepseek-v4-flash", 3_899.25)])
+def test_bytes_of_a_token_are_whole_where_they_can_be(name: str, expected: float) -> None:
+    found = preset_as_dict(counted(name))["cluster"]["hit_policy"]["bytes_per_token"]
+    assert (type(expected), expected) == (type(found), found)
 
 
 def test_deepseek_is_found_by_its_alias() -> None:

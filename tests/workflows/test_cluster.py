@@ -168,9 +168,15 @@ def test_decode_context_ranks_have_longer_pages_and_their_part_of_each(key_schem
     assert () == record.failed_checks
 
 
-def test_draft_pools_are_saved_and_restored_on_the_last_stage() -> None:
-    without, record = (cached_run("deepseek-v3", 8 * K, tp=2, pp=2, draft=draft) for draft in (False, True))
-    assert (2, 1) == (sharing(record, "draft").ranks, sharing(record, "draft").shards)
+@pytest.mark.parametrize("profile", ["sglang-0.5.23", "by_kind"])
+def test_draft_layers_are_saved_and_restored_on_the_last_stage(profile: str) -> None:
+    without, record = (
+        cached_run("deepseek-v3", 8 * K, tp=2, pp=2, profile=profile, draft=draft) for draft in (False, True)
+    )
+    if profile == "by_kind":
+        assert (2, 1) == (sharing(record, "draft").ranks, sharing(record, "draft").shards)
+    else:
+        assert ["kv"] == [shared.pool for shared in record.sharing]
     draft_bytes = 8 * K * 1152
     assert only_length(without).stored.num_bytes + draft_bytes == only_length(record).stored.num_bytes
     assert read_bytes(without)[0] + 2 * draft_bytes == read_bytes(record)[0]

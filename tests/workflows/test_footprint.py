@@ -144,7 +144,9 @@ def test_a_grouping_that_cannot_be_is_told_and_the_other_is_counted() -> None:
 def test_draft_pools_are_counted_where_they_are_asked_for() -> None:
     without, with_draft = counted("qwen3-next-80b-a3b"), counted("qwen3-next-80b-a3b", draft=True)
     assert ["kv", "mamba"] == [entry.pool.name for entry in without.pools]
-    assert "draft" == with_draft.pools[-1].pool.name
+    assert ["kv", "mamba"] == [entry.pool.name for entry in with_draft.pools]
+    apart = counted("qwen3-next-80b-a3b", draft=True, profile="by_kind")
+    assert "draft" == apart.pools[-1].pool.name
     assert without.slopes[HIT].per_token * 13 / 12 == with_draft.slopes[HIT].per_token
 
 
@@ -155,7 +157,8 @@ def test_draft_pools_are_counted_where_they_are_asked_for() -> None:
         ("qwen3-next-80b-a3b", {"layout": "layer_first"}, "layer_first"),
         ("llama-3.1-8b", {"layout": "layer_first"}, "layer_first"),
         ("llama-3.1-8b", {"tp": 3}, "cannot be split"),
-        ("llama-3.1-8b", {"key_scheme": "sglang", "kv_dtype": "fp8-scaled"}, "no key"),
+        ("llama-3.1-8b", {"profile": "by_kind", "key_scheme": "sglang", "kv_dtype": "fp8-scaled"}, "no key"),
+        ("llama-3.1-8b", {"kv_dtype": "fp8-scaled"}, "no scale per token"),
         ("kitchen-sink", {"key_scheme": "sglang"}, "no engine serves"),
     ],
 )

@@ -39,11 +39,12 @@ def test_a_tensor_of_a_state_that_sglang_has_no_key_for_is_named(tmp_path: Path)
     assert () == check(tmp_path, text.replace("[sglang-0.5.23]", "[]")).problems
 
 
-def test_scales_that_sglang_has_no_key_for_are_named(tmp_path: Path) -> None:  # cases E76
+def test_scales_that_sglang_does_not_have_are_named(tmp_path: Path) -> None:  # cases E76
     text = shipped("llama-3.1-8b").replace("kv_dtype: bf16", "kv_dtype: fp8_scaled")
     (problem,) = check(tmp_path, text).problems
-    assert "sglang" in problem
-    assert "scale" in problem
+    assert "SGLang 0.5.23" in problem
+    assert "no scale per token" in problem
+    assert () == check(tmp_path, text.replace("[sglang-0.5.23]", "[]")).problems
 
 
 def test_a_sparse_model_without_its_index_is_refused(tmp_path: Path) -> None:  # cases E27

@@ -6,6 +6,7 @@ import pytest
 
 from hicache_bench.config.catalogue import shipped_files
 from hicache_bench.config.load import load_model, parse_model
+from hicache_bench.config.schema import ModelPreset
 from hicache_bench.workflows.preset_diff import Value, diff_presets
 from tests.workflows.runs import PRESETS
 
@@ -28,6 +29,22 @@ def test_names_and_prose_are_no_difference() -> None:
     renamed = other.replace("  full:", "  dense:").replace("[full]", "[dense]")
     assert renamed != text
     assert () == diff_presets(load_model("llama-3.1-8b"), parse_model(renamed.encode(), file="mine.yaml"))
+
+
+def sharing(number: int) -> ModelPreset:
+    """Llama whose last layers read what earlier ones cached."""
+    of_layers = f"  - repeat: {32 - number}\n    of: [full]\n  - repeat: {number}\n    of: [none]\n"
+    text = shipped_files()["llama-3.1-8b"].read_text().partition("\nlayers:\n")[0]
+    text += f"\nlayers:\n{of_layers}shared_layers:\n  - repeat: {number}\n    of: [full]\n"
+    return parse_model(text.encode(), file="sharing.yaml")
+
+
+def test_layers_that_share_are_told_apart() -> None:
+    """SGLang allocates all of them, so that no byte differs."""
+    found = {entry.field: (entry.first, entry.second) for entry in diff_presets(sharing(8), sharing(12))}
+    assert {"full": (24, 20), "shared, full": (8, 12), "that cache nothing": (8, 12)} == {
+        name: values for name, values in found.items() if name != "order"
+    }
 
 
 def test_sides_change_places() -> None:

@@ -52,6 +52,7 @@ class LayeredModel:
     draft_count: int
     sources: dict[str, str]
     notes: list[str]
+    shared_layers: tuple[tuple[str, ...], ...] = ()
 
 
 def layered_model(fields: Fields, model_type: str | None) -> LayeredModel:
@@ -63,7 +64,8 @@ def layered_model(fields: Fields, model_type: str | None) -> LayeredModel:
     plan = LayerPlan(fields, model_type)
     fields.per_layer = _per_layer_overrides(fields)
     dimensions = Dimensions(fields, model_type)
-    kinds = _owned(fields, plan.layers)
+    own = len(plan.layers) - _shared(fields, plan.layers)
+    kinds = [*plan.layers[:own], *[() for _ in plan.layers[own:]]]
     built: list[list[tuple[Kind, Attention]]] = []
     read: dict[tuple[Kind, Attention], str] = {}
     for layer, layer_kinds in enumerate(kinds):
@@ -74,14 +76,16 @@ def layered_model(fields: Fields, model_type: str | None) -> LayeredModel:
             row.append((kind, attention))
             read.setdefault((kind, attention), fields.since(start))
         built.append(row)
-    # A draft layer has the dimensions of the last layer of its kind.
+    # A draft layer has the dimensions of the last layer of its kind; a shared one reads what that cached.
     draft = [[_last(built, kind) for kind in layer_kinds] for layer_kinds in plan.draft]
+    shared = [[_last(built, kind) for kind in layer_kinds] for layer_kinds in plan.layers[own:]]
     draft_layers = [] if any(None in row for row in draft) else draft
     names = _named(read)
     notes = [*plan.notes, *dimensions.notes, *_mixed(names)]
-    shared = sum(1 for own, all_kinds in zip(kinds, plan.layers, strict=True) if all_kinds and not own)
-    if shared:
-        notes.append(f"{shared} layers share the KV of earlier ones and own none")
+    if sharing := sum(map(bool, shared)):
+        notes.append(
+            f"{sharing} layers share the KV of earlier ones and own none; SGLang 0.5.23 allocates them theirs"
+        )
     return LayeredModel(
         attentions={found: attention for (_, attention), found in names.items()},
         layers=tuple(tuple(names[entry] for entry in row) for row in built),
@@ -89,6 +93,7 @@ def layered_model(fields: Fields, model_type: str | None) -> LayeredModel:
         draft_count=plan.draft_count,
         sources={found: read[entry] for entry, found in names.items()},
         notes=notes,
+        shared_layers=tuple(tuple(names[entry] for entry in row if entry is not None) for row in shared),
     )
 
 
@@ -106,8 +111,8 @@ def compressed_model(fields: Fields) -> LayeredModel:
     return LayeredModel(plan.attentions, plan.layers, plan.draft_layers, plan.draft_count, plan.sources, [])
 
 
-def _owned(fields: Fields, layers: list[Kinds]) -> list[Kinds]:
-    """Layers without what they share: the last ``num_kv_shared_layers`` own no KV (Gemma-3n, Gemma-4)."""
+def _shared(fields: Fields, layers: list[Kinds]) -> int:
+    """How many of the last layers own no KV: ``num_kv_shared_layers`` (Gemma-3n, Gemma-4)."""
     shared = fields.count("num_kv_shared_layers", MAX_LAYERS)
     if shared >= len(layers):
         raise fields.wrong("num_kv_shared_layers", shared, f"less than the {len(layers)} layers")
@@ -122,7 +127,7 @@ def _owned(fields: Fields, layers: list[Kinds]) -> list[Kinds]:
             f"{fields.path('num_kv_shared_layers')} is {shared}: the shared {kind} layers have no "
             "earlier layer of their kind to share with"
         )
-    return [*layers[:own], *[() for _ in range(shared)]]
+    return shared
 
 
 def _per_layer_overrides(fields: Fields) -> dict[int, Mapping[str, Any]]:

@@ -121,14 +121,18 @@ class Dimensions:
         )
 
     def _window_tokens(self) -> int:
-        """MiMo's ``sliding_window_size`` leaves out the query's own token; every other window counts it."""
+        """MiMo's own configs leave out the query's own token, under either name; other windows count it.
+
+        That of a MiMo config as transformers writes it too, which has no ``hybrid_layer_pattern``. SGLang
+        0.5.23 needs that pattern, and takes the number as it stands (``_get_sliding_window_size``).
+        """
         fields = self.fields
-        if self.model_type.startswith("mimo") and fields.has("sliding_window_size"):
+        name = "sliding_window_size" if fields.has("sliding_window_size") else "sliding_window"
+        own = name == "sliding_window_size" or fields.has("hybrid_layer_pattern")
+        if self.model_type.startswith("mimo_v2") and own and fields.has(name):
             fields.set_aside("sliding_window")
-            self.notes["sliding_window_size leaves out the query's own token: the window is one longer"] = (
-                None
-            )
-            return fields.dimension("sliding_window_size") + 1
+            self.notes[f"{name} leaves out the query's own token: the window is one longer"] = None
+            return fields.dimension(name) + 1
         return fields.dimension(*WINDOWS)
 
     def _chunk(self, layer: int) -> ChunkedAttention:

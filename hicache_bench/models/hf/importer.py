@@ -106,17 +106,23 @@ def import_config(data: Mapping[str, Any], *, name: str | None = None) -> Import
         for field, value in fields.defaulted.items()
     ]
     notes += [*layered.notes, *_draft_notes(layered)]
+    indexed = any(isinstance(attention, SparseIndex) for attention in layered.attentions.values())
     kv_dtype, dtype_notes = _kv_dtype(levels, model_type, compressed=compressed)
+    if indexed and kv_dtype != "bf16":
+        kv_dtype, dtype_notes = (
+            "bf16",
+            ["KV that an index selects is bf16 in SGLang 0.5.23, whatever dtype says"],
+        )
     state_dtype, state_notes = _state_dtype(levels)
     notes += [*dtype_notes, *state_notes, *_quantization(levels)]
     _refuse_unread(fields)
-    indexed = any(isinstance(attention, SparseIndex) for attention in layered.attentions.values())
     spec = ModelSpec(
         name=name or _name(levels, model_type),
         architecture=architecture,
         attentions=layered.attentions,
         layers=layered.layers,
         draft_layers=layered.draft_layers,
+        shared_layers=layered.shared_layers,
         page_tokens=COMPRESSED_PAGE_TOKENS if compressed else PAGE_TOKENS,
         engine_default_page_tokens=(
             COMPRESSED_PAGE_TOKENS if compressed else INDEXED_DEFAULT_PAGE_TOKENS if indexed else 1

@@ -125,7 +125,7 @@ def read_run(path: Path) -> RecordedRun:
 def _spec(data: Mapping[str, Any]) -> ModelSpec:
     fields = dict(data)
     fields["attentions"] = {name: _attention(dims) for name, dims in fields["attentions"].items()}
-    for name in ("layers", "draft_layers"):
+    for name in ("layers", "draft_layers", "shared_layers"):
         if name in fields:
             fields[name] = tuple(_layer(text) for text in fields[name])
     fields["served_by"] = tuple(fields["served_by"])
@@ -136,7 +136,7 @@ def _spec(data: Mapping[str, Any]) -> ModelSpec:
 
 
 def _layer(text: str | Sequence[str]) -> tuple[str, ...]:
-    """A record joins the names of a layer; those of draft layers are a list."""
+    """A record joins the names of a layer; those of draft and shared layers are a list."""
     if not isinstance(text, str):
         return tuple(text)
     return () if text == "none" else tuple(text.split("+"))

@@ -124,9 +124,7 @@ def constants_of(link: Link, system: System, compute: Compute) -> tuple[Constant
             high=constant.band[1],
             unit=constant.unit,
             source=constant.source,
-            evidence=(
-                Evidence.MEASURED if link.is_measured and constant in link.constants else Evidence.ASSUMED
-            ).value,
+            evidence=(Evidence.MODELED if constant.is_fitted else Evidence.ASSUMED).value,
         )
         for owner, constant in owned
     )

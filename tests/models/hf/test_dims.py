@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hicache_bench.errors import ConfigError
+from hicache_bench.models.engine_profile import SGLANG, pools_of
 from hicache_bench.models.hf.importer import import_config
 from hicache_bench.models.spec import (
     ChunkedAttention,
@@ -304,9 +305,18 @@ def test_impossible_override_is_named(per_layer, message):
 def test_window_of_mimo_counts_the_querys_own_token():
     config = CONFIGS["mimo-v2-flash"]
     assert attention_of(import_config(config).spec, "window").window == 129
-    saved = {name: value for name, value in config.items() if name != "sliding_window_size"} | {
-        "sliding_window": 129
-    }
+    # SGLang takes either field as it stands.
+    plain = {name: value for name, value in config.items() if name != "sliding_window_size"}
+    assert plain["sliding_window"] == 128
+    for spelling in (config, plain):
+        spec = import_config(spelling).spec
+        assert spec.attentions == import_config(config).spec.attentions
+        (swa,) = (pool for pool in pools_of(spec, profile=SGLANG) if pool.name == "swa")
+        assert (swa.window_tokens, swa.engine_window_tokens) == (129, 128)
+    # transformers counts the query's own token, and writes layer_types for MiMo's pattern.
+    types = ["sliding_attention" if layer else "full_attention" for layer in plain["hybrid_layer_pattern"]]
+    saved = {name: value for name, value in plain.items() if name != "hybrid_layer_pattern"}
+    saved |= {"sliding_window": 129, "layer_types": types}
     assert import_config(saved).spec.attentions == import_config(config).spec.attentions
     other = small(4, "mistral", sliding_window_size=128)
     assert only(other).window == 128

@@ -336,3 +336,11 @@ def test_arbitrary_objects_are_refused(config):
 def test_arbitrary_content_is_an_object_or_refused(content):
     with suppress(ConfigError):
         assert isinstance(read_config(content, file="x"), dict)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_kv_that_an_index_selects_is_bf16(dtype):
+    """SGLang 0.5.23 takes bf16 or fp8 there (``_dsa_kv_cache_dtype_default``)."""
+    found = import_config(CONFIGS["glm-5"] | {"dtype": dtype, "torch_dtype": dtype})
+    assert found.spec.kv_dtype == "bf16"
+    assert "KV that an index selects is bf16 in SGLang 0.5.23, whatever dtype says" in found.notes

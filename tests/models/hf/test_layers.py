@@ -229,6 +229,7 @@ def test_e73_shared_layers_own_nothing():
     assert (len(spec.layers), sum(spec.layer_counts.values())) == (35, 20)
     assert spec.layer_counts == {"window": 16, "full": 4}
     assert set(spec.layers[20:]) == {()}
+    assert spec.shared_layers == (*[("window",)] * 4, ("full",)) * 3
     for shared, message in (
         (35, "35, and must be less than the 35"),
         (36, "less"),

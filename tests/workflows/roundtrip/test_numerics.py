@@ -142,7 +142,7 @@ def test_each_layout_that_the_engine_has_is_tried() -> None:
     [
         {"page_tokens": 1},
         {"page_tokens": 16, "layout": "page_head"},
-        {"kv_dtype": "fp8_scaled", "salt": "tenant"},
+        {"kv_dtype": "fp8_scaled", "salt": "tenant", "profile": "by_kind"},
         {"key_scheme": "sglang", "model_name": "m", "draft": True},
     ],
     ids=str,
