@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -72,7 +73,7 @@ def roundtrip_command(
     from hicache_bench.cli.terminal import print_aside, print_json, print_note, print_result, progress
     from hicache_bench.errors import OutputError, VerificationError
     from hicache_bench.records.io import check_writable, write_record
-    from hicache_bench.units import parse_seconds, parse_size
+    from hicache_bench.units import parse_memory, parse_seconds, parse_size
     from hicache_bench.workflows.environment import reduced_command
     from hicache_bench.workflows.roundtrip.job import RoundtripOptions, roundtrip
     from hicache_bench.workflows.variant import apply_options
@@ -88,7 +89,7 @@ def roundtrip_command(
         lengths=None if lengths is None else tuple(map(_pages, lengths.split(","))),
         policies=_policies(policy),
         batch_pages=batch_pages,
-        memory_bytes=None if memory is None else parse_size(memory),
+        memory_bytes=None if memory is None else parse_memory(memory),
         seed=seed,
         numerics=numerics,
         faults=() if faults is None else tuple(name.strip() for name in faults.split(",")),
@@ -155,8 +156,8 @@ def _presets(text: str | None) -> list[ModelPreset]:
 def _pages(text: str) -> int:
     from hicache_bench.errors import InputError
 
-    if not (text.strip().isascii() and text.strip().isdecimal()) or int(text) < 1:
-        raise InputError(f"--lengths {text!r} is not a number of pages; give some, such as 1,127,128")
+    if re.fullmatch(r"\s*0*[1-9][0-9]{0,17}\s*", text, re.ASCII) is None:
+        raise InputError(f"--lengths {text[:40]!r} is not a number of pages; give some, such as 1,127,128")
     return int(text)
 
 

@@ -2,8 +2,8 @@
 
 Every field may have its right type, and the record still say what no command could have written: a ledger
 that does not balance, a sum that is none, ``ok`` over a failed check, a check that passed and did not find
-what it expected. A gate that compared such figures would
-call the bytes that are missing from a sum an improvement.
+what it expected. A gate that compared such figures would call the bytes that are missing from a sum an
+improvement.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, product
 from typing import Any
 
 from hicache_bench.errors import InputError
@@ -52,6 +53,8 @@ def _faults(data: Mapping[str, Any]) -> Iterator[str]:
         if data["status"] == "ok":
             for result in data["results"]:
                 yield from _sums(result)
+                yield from _stored(result)
+            yield from _units(data)
 
 
 def _preset_names(data: Mapping[str, Any]) -> Iterable[object]:
@@ -136,22 +139,66 @@ def _named_once(what: str, names: Sequence[object]) -> Iterator[str]:
         yield f"{twice} is twice among the {what}"
 
 
+def _units(data: Mapping[str, Any]) -> Iterator[str]:
+    """Bytes of whole units are those of the pool's objects; another pipeline stage has other ones."""
+    unit_bytes: dict[str, set[int]] = {}
+    for pool in data["pools"]:
+        objects = sum(pool["object_bytes"].values())
+        if pool["unit_objects"] == len(pool["object_bytes"]) and objects != pool["unit_bytes"]:
+            yield f"a unit of pool {pool['name']} has {pool['unit_bytes']} bytes, and its objects {objects}"
+        unit_bytes.setdefault(pool["name"], set()).add(pool["unit_bytes"])
+    for result in data["results"]:
+        for policy in chain.from_iterable(rank["policies"] for rank in result["ranks"]):
+            for account, name in product(policy["pools"], ("total", "needed")):
+                pages, num_bytes = account[name]["pages"], account[name]["num_bytes"]
+                if all(pages * size != num_bytes for size in unit_bytes.get(account["pool"], ())):
+                    place = f"{result['tokens']} tokens, {policy['policy']}, {account['pool']}"
+                    yield f"{place}: {name} is no whole pages of the pool"
+
+
+def _stored(result: Mapping[str, Any]) -> Iterator[str]:
+    """A store holds what was written, and of what was there before as much as is not shared."""
+    place = f"{result['tokens']} tokens"
+    saved = [pool for rank in result["ranks"] for pool in rank["saved"]]
+    for unit, word in _UNITS.items():
+        if (
+            min((pool[name][unit] for pool in saved for name in ("written", "existing", "failed")), default=0)
+            < 0
+        ):
+            yield f"{place}: {word} saved below zero"
+        written = sum(pool["written"][unit] for pool in saved)
+        existing = sum(pool["existing"][unit] for pool in saved)
+        if not written <= result["stored"][unit] <= written + existing:
+            yield (
+                f"{place}: {result['stored'][unit]:,} {word} are stored, where {written:,} were written and "
+                f"{existing:,} were there"
+            )
+
+
 def _sums(result: Mapping[str, Any]) -> Iterator[str]:
     for index, total in enumerate(result["policies"]):
         place = f"{result['tokens']} tokens, {total['policy']}"
         parts = [rank["policies"][index] for rank in result["ranks"]]
         yield from _differing(place, "read by all ranks", total["read"], [part["read"] for part in parts])
         for rank, part in zip(result["ranks"], parts, strict=True):
-            yield from _accounts(f"{place}, {rank['rank']}", part)
+            yield from _accounts(f"{place}, {rank['rank']}", part, result["tokens"])
+        for name in ("hit_tokens", "used_tokens"):
+            least = min(part[name] for part in parts)
+            if total[name] != least:
+                yield f"{place}: {name} of all ranks is {total[name]:,}, and the least of them {least:,}"
 
 
-def _accounts(place: str, policy: Mapping[str, Any]) -> Iterator[str]:
+def _accounts(place: str, policy: Mapping[str, Any], tokens: int) -> Iterator[str]:
     accounts = policy["pools"]
     yield from _differing(
         place, "read of all pools", policy["read"], [account["read"] for account in accounts]
     )
     if policy["used_tokens"] > policy["hit_tokens"]:
         yield f"{place}: {policy['used_tokens']} tokens are used, and {policy['hit_tokens']} were hit"
+    if not 0 <= policy["hit_tokens"] <= tokens:
+        yield f"{place}: {policy['hit_tokens']} tokens were hit, of {tokens}"
+    if not 0 <= policy["fulfilled_tokens"] <= policy["used_tokens"]:
+        yield f"{place}: {policy['fulfilled_tokens']} tokens arrived, and {policy['used_tokens']} are used"
     for account in accounts:
         where = f"{place}, {account['pool']}"
         parts = [account["read"], *account["skipped"].values(), account["missed"], account["failed"]]
@@ -159,6 +206,8 @@ def _accounts(place: str, policy: Mapping[str, Any]) -> Iterator[str]:
         for unit, word in _UNITS.items():
             if account["wasted"][unit] > account["read"][unit]:
                 yield f"{where}: more {word} are wasted than read"
+            if min(account["wasted"][unit], account["needed"][unit]) < 0:
+                yield f"{where}: {word} below zero"
 
 
 def _differing(

@@ -12,6 +12,7 @@ import gzip
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -175,11 +176,12 @@ def _lines(trace: Trace) -> Iterator[str]:
 
 def _content(path: Path) -> bytes:
     try:
-        if path.is_fifo():  # opening one waits for a writer, who may never come
-            raise InputError(f"{path.name} is a pipe; give the path of a trace file")
+        # Opening a pipe waits for a writer, who may never come, and a device may never end.
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise InputError(f"{path.name} is a pipe or a device; give the path of a trace file")
         content = path.read_bytes()
         return gzip.decompress(content) if path.suffix == ".gz" else content
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         if isinstance(error, InputError):
             raise
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)

@@ -18,7 +18,7 @@ from hicache_bench.trace.metrics import first_measured, percentiles, ubiquitous_
 from hicache_bench.trace.paths import HitDefinition, PagePaths, page_paths
 from hicache_bench.trace.stack import stack_distances
 
-_BLOCKS = re.compile(r"([0-9]+)(k?)")
+_BLOCKS = re.compile(r"([0-9]{1,15})(k?)")  # more than any trace has, and far from the end of int64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

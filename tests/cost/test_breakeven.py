@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from hicache_bench.config.deployments import load_compute
 from hicache_bench.config.load import load_model
 from hicache_bench.cost.breakeven import break_even, fast25_break_even
+from hicache_bench.cost.compute import FittedPrefill
 from hicache_bench.cost.flops import flops_model
 from hicache_bench.cost.ttft import first_token
 from tests.cost.rig import KV, plan_of, read_of
 from tests.cost.test_ttft import READ, WAIT, scene
-from tests.links.rig import link
+from tests.links.rig import fit, link, number
 
 
 @pytest.mark.parametrize(("peak", "printed", "exact"), [(312e12, 6, 5.86), (989e12, 19, 18.6)])
@@ -47,6 +48,13 @@ def test_never_where_the_rest_alone_takes_as_long() -> None:
     # A queue gives the prefetch time, and L2 to L1 none.
     queued = scene(link(), h2d=100.0, prefetch=replace(WAIT, queue_seconds=100.0))
     assert float("inf") == break_even([READ], queued).rate.none
+
+
+def test_never_where_nothing_at_all_is_left_for_the_bytes() -> None:
+    compute = FittedPrefill(fit=fit(c1=2**-10), scale=number(1.0), gpus=1)
+    # Reading saves 2 s: 0.25 s are L2 to L1, and four calls take the others to the last bit.
+    at = scene(link(op=0.4375), h2d=20480.0, compute=compute)
+    assert float("inf") == break_even([READ], at).rate.none
 
 
 def test_full_overlap_needs_less_than_none() -> None:

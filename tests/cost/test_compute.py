@@ -19,7 +19,7 @@ def test_a_fit_is_its_polynomial() -> None:
     assert isinstance(model, FittedPrefill)
     assert 0.5 + 2e-3 * 100 + 1e-6 * (300**2 - 200**2) == pytest.approx(model.seconds(300, 200))
     assert model.seconds(300, 200) == pytest.approx(model.seconds(300) - model.seconds(200) + 0.5)
-    assert "fit of 4 lengths on 1 GPUs, max error 1.0%" == model.note
+    assert "fit of 4 lengths on 1 GPU, max error 1.0%" == model.note
     assert {"prefill of llama-3.1-8b, slope c1", "number"} == {c.name for c in model.constants}
 
 

@@ -57,7 +57,9 @@ def test_evidence_is_that_of_the_kind_or_of_each_length() -> None:
     counted(other)
     record["results"] += other["results"]
     assert "measured, counted" == evidence_of(record)
-    assert "modeled" == evidence_of(golden_record("simulate"))
+    assert ["measured", "measured", "modeled"] == [
+        evidence_of(golden_record(kind)) for kind in ("bench", "roundtrip", "simulate")
+    ]
 
 
 def test_a_replay_without_times_is_comparable_with_none_that_has_them() -> None:

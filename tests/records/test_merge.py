@@ -72,6 +72,10 @@ def of_counts(record: Data) -> None:
     record["results"][0]["evidence"] = "counted"
 
 
+def one_more_key(record: Data) -> None:
+    record["results"][0]["ranks"][0]["lookup_keys"] += 1
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -79,6 +83,7 @@ def of_counts(record: Data) -> None:
         (elsewhere, "environment"),
         (newer, "tool_version"),
         (of_counts, "at 8192 tokens the evidence differs: measured and counted"),
+        (one_more_key, "disagree in 1 figures .* is 8192, the only rank, lookup_keys; compare"),
         (reads_the_window, r"disagree in \d+ figures.*8192, .*hicache-bench gate"),
     ],
 )

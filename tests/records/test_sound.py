@@ -71,6 +71,47 @@ def used_beyond_the_hit(record: Data) -> None:
     policy(record)["used_tokens"] += 64
 
 
+def less_stored_than_written(record: Data) -> None:
+    record["results"][0]["stored"]["num_bytes"] -= 1
+
+
+def more_stored_than_there_is(record: Data) -> None:
+    record["results"][0]["stored"]["objects"] *= 2
+
+
+def saved_below_zero(record: Data) -> None:
+    record["results"][0]["ranks"][0]["saved"][0]["existing"]["pages"] = -1
+
+
+def all_ranks_use_more_than_each(record: Data) -> None:
+    total(record)["used_tokens"] += 64
+
+
+def all_ranks_hit_less_than_each(record: Data) -> None:
+    total(record)["hit_tokens"] -= 64
+
+
+def hit_beyond_the_prefix(record: Data) -> None:
+    for holder in (total(record), policy(record)):
+        holder["hit_tokens"] = 1 << 20
+
+
+def arrived_beyond_what_is_used(record: Data) -> None:
+    policy(record)["fulfilled_tokens"] = policy(record)["used_tokens"] + 64
+
+
+def needed_below_zero(record: Data) -> None:
+    account_of(record, "selective", "swa")["needed"]["pages"] = -1
+
+
+def needed_in_part_of_a_page(record: Data) -> None:
+    account_of(record, "selective", "swa")["needed"]["num_bytes"] += 1
+
+
+def units_of_another_size(record: Data) -> None:
+    record["pools"][0]["unit_bytes"] = 1
+
+
 def nothing_done(record: Data) -> None:
     record["results"] = []
 
@@ -120,6 +161,16 @@ FAULTS: list[tuple[Change, str]] = [
     (below_zero, "swa: pages below zero"),
     (wasted_beyond_what_was_read, "swa: more pages are wasted than read"),
     (used_beyond_the_hit, r"8256 tokens are used, and 8192 were hit"),
+    (less_stored_than_written, "8192 tokens: .* bytes are stored, where .* were written and 0 were there"),
+    (more_stored_than_there_is, "8192 tokens: .* objects are stored"),
+    (saved_below_zero, "8192 tokens: pages saved below zero"),
+    (all_ranks_use_more_than_each, r"used_tokens of all ranks is 8,256, and the least of them 8,192"),
+    (all_ranks_hit_less_than_each, r"hit_tokens of all ranks is 8,128, and the least of them 8,192"),
+    (hit_beyond_the_prefix, r"1048576 tokens were hit, of 8192"),
+    (arrived_beyond_what_is_used, r"8256 tokens arrived, and 8192 are used"),
+    (needed_below_zero, "swa: pages below zero"),
+    (needed_in_part_of_a_page, "swa: needed is no whole pages of the pool"),
+    (units_of_another_size, "a unit of pool kv has 1 bytes, and its objects"),
     (nothing_done, "there are no results"),
     (no_rank, "there are no ranks at 8192 tokens"),
     (no_policy, "there are no policies at 8192 tokens"),

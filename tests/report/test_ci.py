@@ -113,6 +113,18 @@ def test_junit_says_what_each_outcome_is() -> None:
     assert len(root.findall(".//testcase")) == int(root.get("tests", "-1"))
 
 
+def test_a_case_of_junit_is_as_bad_as_its_worst_row() -> None:
+    def mixed(record: Data) -> None:
+        read = record["results"][0]["ranks"][0]["policies"][0]["pools"][0]["read"]
+        read["objects"] -= 1
+        read["num_bytes"] += 1
+
+    (case,) = parsed(gate_junit_xml(report((), (mixed,)))).iter("testcase")
+    (element,) = case
+    assert ("failure", "regressed") == (element.tag, element.get("type"))
+    assert ["improved", "regressed"] == [line.rpartition(" ")[2] for line in str(element.text).splitlines()]
+
+
 def test_junit_of_nothing_is_a_failure() -> None:
     report_of_nothing = gated([], [])
     assert Outcome.REGRESSED is report_of_nothing.outcome

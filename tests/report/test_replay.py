@@ -41,6 +41,16 @@ def test_every_rate_stands_below_its_definition_and_every_figure_has_a_tag() -> 
     assert "hits [counted]: the longest prefix of blocks" in trace
 
 
+def test_a_queue_is_told_where_there_is_one() -> None:
+    record = small_record(times=TIMES)
+    assert record.timing is not None
+    at_once = replace(record, timing=replace(record.timing, queue_seconds=0.0, concurrency=1))
+    text = " ".join(shown(render_replay(at_once)).split())
+    assert "8 ranks on node, L3 over wire" in text
+    assert "queued" not in text
+    assert "equal requests" not in text
+
+
 def test_a_ubiquitous_block_has_columns_where_there_is_one() -> None:
     assert "beyond 1st" in shown(render_replay(small_record()))
     apart = trace_of((1024, [0, 1]), (1024, [2, 3]), (1024, [0, 1]))

@@ -76,6 +76,12 @@ def test_many_proofs_share_rows() -> None:
     assert "isolation kitchen-sink two salts 1 ok" in text
 
 
+def test_batches_are_told_largest_first() -> None:
+    sizes = {"a": 4, "b": 128, "c": 4}
+    text = words(*(proof(subject=name, figures={"batch_pages": size}) for name, size in sizes.items()))
+    assert "batches of 128 pages for b batches of 4 pages for 2 presets" in text
+
+
 def test_many_failures_are_cut() -> None:
     text = words(*(proof("128 pages", BAD) for _ in range(30)))
     assert "... and 10 checks more" in text

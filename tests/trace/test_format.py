@@ -142,10 +142,23 @@ def test_a_trace_without_a_request_is_refused(tmp_path: Path, lines: tuple[str, 
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("none.jsonl", None), ("t.jsonl.gz", b"plain"), ("t.jsonl.gz", b"\x1f\x8b\x08")]
+    ("name", "content"),
+    [
+        ("none.jsonl", None),
+        ("t.jsonl.gz", b"plain"),
+        ("t.jsonl.gz", b"\x1f\x8b\x08"),
+        ("t.jsonl.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\xff\xff\xff\xff\xff"),
+    ],
 )
 def test_a_file_that_cannot_be_read_says_so(tmp_path: Path, name: str, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match="cannot read trace"):
+        read_trace(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["endless.jsonl", "endless.jsonl.gz"])
+def test_a_device_is_no_trace_and_is_not_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).symlink_to("/dev/zero")
+    with pytest.raises(InputError, match="is a pipe or a device"):
         read_trace(tmp_path / name)

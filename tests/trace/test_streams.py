@@ -12,6 +12,7 @@ from hicache_bench.trace.paths import OutputSave
 from hicache_bench.trace.streams import Stream, streams_of, tier_pools
 from tests.pool_builders import pool
 
+FULL = pool("kv", AttentionType.FULL)
 KEEP_ALL, KEEP_LAST = SavePolicy(), SavePolicy(window_extra_pages=0)
 
 
@@ -37,6 +38,15 @@ def test_six_pools_of_deepseek_v4_are_two_streams_or_one() -> None:
     (dense,) = names(streams_of_preset("deepseek-v4-flash", TransferPolicy.DENSE))
     assert sorted(V4_ALL + V4_LAST) == sorted(dense)
     assert [V4_ALL, V4_LAST] == names(streams_of_preset("deepseek-v4-flash", TransferPolicy.DENSE, KEEP_LAST))
+
+
+def test_windows_with_no_whole_pages_beside_them_keep_their_own_rule() -> None:
+    window = pool("swa", AttentionType.SWA, window_tokens=16)
+    for beside, expected in ((), [(False, ["swa"])]), ((FULL,), [(True, ["kv", "swa"])]):
+        streams = streams_of(tier_pools([[*beside, window]]), TransferPolicy.DENSE, KEEP_ALL, 8)
+        assert expected == [
+            (stream.touches_all, members) for stream, members in zip(streams, names(streams), strict=True)
+        ]
 
 
 def test_states_that_decoding_does_not_save_are_apart_from_windows_that_it_does() -> None:

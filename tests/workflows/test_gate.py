@@ -127,6 +127,15 @@ def test_the_self_test_of_a_file(tmp_path: Path) -> None:
         self_test_files(tmp_path / "gone", DEFAULT_THRESHOLDS, quiet)
 
 
+def test_the_self_test_of_a_directory_says_how_far_it_is(tmp_path: Path) -> None:
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_text(golden_path("simulate").read_text())
+    said: list[str] = []
+    tested = self_test_files(tmp_path, DEFAULT_THRESHOLDS, said.append)
+    assert ["a.json", "b.json"] == list(tested.tests)
+    assert ["0 of 2 done", "1 of 2 done"] == [line.partition("] ")[2][:11] for line in said]
+
+
 def test_nothing_is_compared_with_itself(same: Path, tmp_path: Path) -> None:
     """It would pass, whatever is in it."""
     link, hard = tmp_path / "link.json", tmp_path / "hard.json"

@@ -65,7 +65,7 @@ def test_numbers_of_blocks_are_read() -> None:
     assert (1, 10_000, None) == parse_blocks("1, 10k,all,1")
 
 
-@pytest.mark.parametrize("text", ["", "0", "k", "1M", "-5", "1.5k", "nan"])
+@pytest.mark.parametrize("text", ["", "0", "k", "1M", "-5", "1.5k", "nan", str(1 << 63)])
 def test_what_is_no_number_of_blocks(text: str) -> None:
     with pytest.raises(InputError, match="--blocks"):
         parse_blocks(text)

@@ -16,6 +16,7 @@ def figure() -> Figure:
     axes.plot([1, 2, 3], [3, 2, 1], label="line")
     axes.bar([1, 2], [1, 2], hatch="/")
     axes.fill_between([1, 2], [1, 1], [2, 2])
+    axes.pcolormesh([[1.0, 2.0]])
     axes.text(1, 1, "text")
     axes.set_xticks([1, 2], ["one", "two"])
     made.legend(*axes.get_legend_handles_labels())
@@ -39,6 +40,7 @@ CHANGES: dict[str, Callable[[Figure], object]] = {
     "edge of a bar": lambda made: made.axes[0].patches[1].set_edgecolor("red"),
     "hatch of a bar": lambda made: made.axes[0].patches[1].set_hatch("x"),
     "band": lambda made: made.axes[0].collections[0].set_facecolor("red"),
+    "value of a cell": lambda made: made.axes[0].collections[1].set_array([[1.0, 3.0]]),
     "no band": lambda made: made.axes[0].collections[0].remove(),
     "panel": lambda made: made.axes[0].set_position((0.1, 0.1, 0.8, 0.7)),
     "axis": lambda made: made.axes[0].set_xlabel("x (B)"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,6 +46,26 @@ def test_commands_and_answers() -> None:
         assert 0 == made.ask({"do": "remove", "seeds": [made_job().shared_seed]})["remaining"]
         made.say({"do": "leave"})
         made.wait_until_left()
+
+
+PRINTS = """
+import os
+from hicache_bench.workflows.bench.child import Channel
+channel = Channel()
+print("a library", flush=True)
+channel.say({"settings": 1})
+os._exit(0)
+"""
+
+
+def test_what_a_library_prints_is_no_answer() -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", PRINTS], stdin=pipe, stdout=pipe, stderr=pipe, text=True
+    ) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        assert ('{"settings": 1}\n', "a library\n") == (child.stdout.read(), child.stderr.read())
 
 
 def test_an_error_is_told() -> None:

@@ -7,6 +7,8 @@ import os
 import signal
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -93,6 +95,12 @@ def test_too_little_memory_is_said_before_anything_starts(monkeypatch: pytest.Mo
     monkeypatch.setattr(measure, "usable_memory_bytes", lambda: 1 << 20)
     with pytest.raises(MemoryBudgetError, match=r"this needs .* use fewer --tokens or --clients"):
         bench(made_options(), quiet)
+
+
+@pytest.mark.parametrize(("clients", "sets"), [(0, 2), (1, 3), (4, 9)])
+def test_each_client_needs_a_source_and_a_target_and_the_writer_a_source(clients: int, sets: int) -> None:
+    cluster: Any = SimpleNamespace(host_bytes=10)
+    assert sets * 10 + 7 == measure._memory_bytes(made_options(clients=clients), cluster, 7)
 
 
 def test_a_busy_machine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

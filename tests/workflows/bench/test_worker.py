@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import pytest
 
 from hicache_bench.errors import StoreError
 from hicache_bench.planning.policy import TransferPolicy
-from hicache_bench.store.base import MISS, NO_SPACE, error
+from hicache_bench.store.base import MISS, NO_SPACE, OK, error
 from hicache_bench.workflows.bench.side import ClientLostError
 from hicache_bench.workflows.bench.worker import Worker
 from hicache_bench.workflows.variant import VariantOptions
@@ -97,6 +98,11 @@ def test_a_lookup_builds_its_keys_and_asks(saved: Worker, policy: TransferPolicy
     assert measured.objects <= saved.measure(made_task("lookup")).objects
 
 
+def test_a_series_by_the_clock_ends_by_it(saved: Worker) -> None:
+    measured = saved.measure(made_task("lookup", repeat=None, min_seconds=0.0, by_the_clock=True))
+    assert 3 == len(measured.samples.seconds)
+
+
 def test_a_restore_moves_what_its_policy_reads_and_verifies_it() -> None:
     with worker(tokens=4096) as made:
         made.save_shared()
@@ -136,6 +142,21 @@ def test_wrong_bytes_are_told() -> None:
         with side.filled(made.job.own_seed) as hosts:
             side.save(hosts, side.prefix(made.job.shared_seed))
         assert made.measure(made_task("restore", DENSE)).mismatched
+
+
+@pytest.mark.parametrize("lies", [range(4), range(4, 5)], ids=["while it is timed", "afterwards"])
+def test_bytes_of_an_earlier_series_do_not_pass(
+    saved: Worker, monkeypatch: pytest.MonkeyPatch, lies: range
+) -> None:
+    assert [] == saved.measure(made_task("restore", DENSE)).mismatched
+    calls, honest = count(), type(saved.store).batch_get_into
+
+    def claim(store: Any, keys: Any, *where: Any) -> Any:
+        return [OK] * len(keys) if next(calls) in lies else honest(store, keys, *where)
+
+    monkeypatch.setattr(type(saved.store), "batch_get_into", claim)
+    assert saved.measure(made_task("restore", DENSE)).mismatched
+    assert 5 == next(calls)
 
 
 def test_a_copy_is_of_all_buffers() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hicache_bench.config.catalogue import shipped_files
 from hicache_bench.errors import InputError
 from hicache_bench.records.io import write_record
 from hicache_bench.workflows.simulate.recorded import read_run
@@ -42,6 +43,22 @@ def test_a_record_gives_the_times_of_its_preset(tmp_path: Path, preset: str, opt
         )
         assert (planned.policies, planned.recompute) == (from_record.policies, from_record.recompute)
         assert (planned.preset, planned.preset_digest) == (from_record.preset, from_record.preset_digest)
+
+
+def test_layers_that_share_are_read_back(tmp_path: Path) -> None:
+    text = shipped_files()["llama-3.1-8b"].read_text(encoding="utf-8")
+    shared = text.replace(
+        "  - repeat: 32\n    of: [full]", "  - repeat: 20\n    of: [full]\n  - repeat: 12\n    of: [none]"
+    )
+    path = tmp_path / "sharing.yaml"
+    path.write_text(shared + "shared_layers:\n  - repeat: 12\n    of: [full]\n")
+    record = run_now(str(path), 1024)
+    spec = read_run(write_record(record, tmp_path)).served.spec
+    assert (32, 20, 12) == (
+        record.pools[0].unit_bytes // (64 * 4096),
+        spec.layer_counts["full"],
+        len(spec.shared_layers),
+    )
 
 
 def test_bytes_that_were_moved_are_measured(tmp_path: Path) -> None:
@@ -91,7 +108,9 @@ def test_bytes_that_the_plan_does_not_have_are_refused(tmp_path: Path) -> None:
     selective = result["ranks"][0]["policies"][2]
     account = selective["pools"][0]
     for amount in (account["total"], account["read"], selective["read"], result["policies"][2]["read"]):
-        amount["num_bytes"] += 1
+        amount["pages"] -= 1
+        amount["objects"] -= data["pools"][0]["unit_objects"]
+        amount["num_bytes"] -= data["pools"][0]["unit_bytes"]
     run = read_run(edited(path, results=data["results"]))
     with pytest.raises(InputError, match=r"selective read .* B in .* run it again"):
         one(run, prefix_tokens=1024)

@@ -86,6 +86,7 @@ def test_ranks_that_are_alike_are_planned_once() -> None:
         reads = model.reads(request(8192), TransferPolicy.SELECTIVE)
         assert copies == [read.copies for read in reads]
         assert len(model.spec.layers) // 2 == model.layers_of_a_rank
+    assert 1 == served("llama-3.1-8b", pp=32).layers_of_a_rank
 
 
 def test_a_suffix_leaves_the_whole_prefix_to_match() -> None:

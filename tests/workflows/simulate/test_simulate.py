@@ -173,15 +173,18 @@ def test_every_constant_is_in_the_record_with_its_source() -> None:
     assert all(constant.low <= constant.value <= constant.high for constant in record.constants)
 
 
-def test_a_measured_link_is_tagged_so(tmp_path: Path) -> None:
+def test_what_was_fitted_to_samples_is_modeled_and_what_the_file_lacks_is_assumed(tmp_path: Path) -> None:
     path = tmp_path / "b.json"
     path.write_text(
         '{"kind": "bench", "store": "mooncake", "link_points": '
         '[{"object_bytes": 65536, "bytes_per_second": 3e9, "op_seconds": 1e-4}]}'
     )
     record = one("llama-3.1-8b", link=f"measured:{path}")
-    tags = {constant.evidence for constant in record.constants if constant.of == "measured:b.json"}
-    assert {"measured"} == tags
+    tags = {
+        constant.name: constant.evidence for constant in record.constants if constant.of == "measured:b.json"
+    }
+    assert ("modeled", "assumed") == (tags.pop("store call"), tags.pop("existence query"))
+    assert {"modeled", "assumed"} == set(tags.values())
     assert "measured:b.json" == record.link
 
 
@@ -201,6 +204,11 @@ def test_the_map_crosses_one_at_the_break_even() -> None:
     for entry in record.break_even:
         assert entry.no_overlap is not None
         assert all((float(rate) >= entry.no_overlap) == (up >= 1) for rate, up in entry.speed_up.items())
+
+
+def test_a_break_even_is_for_those_who_ask() -> None:
+    assert () == one("llama-3.1-8b").break_even
+    assert one("llama-3.1-8b", with_break_even=True).break_even
 
 
 def test_never_is_no_number() -> None:
