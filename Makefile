@@ -46,9 +46,9 @@ bench: ## measure what this tool adds to a store, side by side; ARGS="delivery l
 	@$(SETUP) mooncake
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-wheel: ## build dist/*.whl and dist/*.tar.gz
-	@$(SETUP) dev
-	@$(BIN)/python -m build
+wheel: ## build dist/*.whl
+	@$(SETUP)
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 clean: ## remove what these targets made
 	@rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -23,7 +23,7 @@ from hicache_bench.planning.plan import build_plan
 from hicache_bench.planning.policy import TransferPolicy
 from hicache_bench.planning.resolve import num_units, resolve
 
-_COMMAND = [sys.executable, "-c", "from hicache_bench.cli.app import main; main()"]
+_COMMAND = [sys.executable, "-c", "from hicache_bench.cli.entry import main; main()"]
 
 
 def resolve_and_plan(samples: int = 51) -> float:

@@ -21,7 +21,7 @@ from hicache_bench.trace.generate import GenerateOptions, generate
 
 CONVERSATION = Path(__file__).parents[2] / "shared" / "traces" / "conversation_trace.jsonl"
 
-_REPLAY = [sys.executable, "-c", "from hicache_bench.cli.app import main; main()", "simulate"]
+_REPLAY = [sys.executable, "-c", "from hicache_bench.cli.entry import main; main()", "simulate"]
 _ROOT = Path(__file__).parents[1]
 _SMALL, _LARGE = 4_000, 40_000
 

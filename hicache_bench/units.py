@@ -45,6 +45,18 @@ def parse_size(text: str) -> int:
     return _parse(text, _SIZE_UNITS, "number of bytes", "64GiB, 64GB, 64e9, 4096 (GiB = 2**30, GB = 10**9)")
 
 
+def parse_memory(text: str) -> int:
+    """As :func:`parse_size`, for an amount of memory: ``4`` is nobody's.
+
+    Raises:
+        UnitError: not a size, or a number without a unit below 1 MiB.
+    """
+    size = parse_size(text)
+    if size < MIB and text.strip().isdigit():
+        raise UnitError(f"{text!r} is {size:,} bytes of memory; give it a unit: {text.strip()}GiB, 512MiB")
+    return size
+
+
 def parse_tokens(text: str) -> int:
     """Tokens of ``8k`` (8,192), ``1M`` (1,048,576) or ``8192``.
 

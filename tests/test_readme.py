@@ -25,7 +25,7 @@ def test_the_table_of_presets_has_each_and_no_other() -> None:
 
 def test_the_output_that_is_shown_is_what_the_main_job_prints(tmp_path: Path) -> None:
     """All but the times: every line of the README's block, with the seconds and rates taken out."""
-    script = "from hicache_bench.cli.app import main; main()"
+    script = "from hicache_bench.cli.entry import main; main()"
     arguments = ["run", "--preset", "deepseek", "--out", str(tmp_path)]
     printed = subprocess.run(
         [sys.executable, "-c", script, *arguments], capture_output=True, check=True, text=True

@@ -108,6 +108,67 @@ def test_no_ensurepip_and_no_apt(tree: Path) -> None:
     assert not (tree / ".venv").exists()
 
 
+def debian(tree: Path, *, user_id: int, apt_installs: bool = True, sudo: str | None = None) -> dict[str, str]:
+    """The environment of a machine whose Python has no ensurepip until ``apt-get`` has installed it.
+
+    ``apt-get`` says how it was called.
+    """
+    path, package = without_apt(tree), tree / "ensurepip"
+    for name in ("mv", "paste", "sort"):
+        (Path(path) / name).symlink_to(shutil.which(name) or name)
+    installs = f': >"{package}"' if apt_installs else "exit 100"
+    texts = {
+        "id": f"echo {user_id}",
+        "apt-get": (
+            f'echo "ran: apt-get $*, ${{DEBIAN_FRONTEND:-asking}}" >&2\n[ "$1" = update ] || {installs}'
+        ),
+        "python": (
+            f'case "$2" in *ensurepip*) [ -e "{package}" ]; exit ;; esac\nexec "{quick_python(tree)}" "$@"'
+        ),
+        **({} if sudo is None else {"sudo": sudo}),
+    }
+    for name, text in texts.items():
+        program = Path(path) / name
+        program.unlink(missing_ok=True)
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
+    return {"PATH": path, "PYTHON": str(Path(path) / "python")}
+
+
+INSTALL = f"apt-get install -y python{sys.version_info[0]}.{sys.version_info[1]}-venv"
+
+
+def test_root_installs_ensurepip_and_goes_on(tree: Path) -> None:
+    machine = debian(tree, user_id=0)
+    result = set_up(tree, DEBIAN_FRONTEND="", **machine)
+    said = result.stderr.splitlines()
+    package = INSTALL.rpartition(" ")[2]
+    assert f"hicache-bench: {machine['PYTHON']} has no ensurepip; installing {package}" == said[0]
+    assert ["ran: apt-get update, asking", f"ran: {INSTALL}, noninteractive"] == said[1:3]
+    assert (tree / ".venv" / "bin" / "python").exists()
+    assert "pip could not install" in said[-1]
+    assert 1 == result.returncode
+
+
+@pytest.mark.parametrize(
+    ("sudo", "typed"), [(None, f"su -c '{INSTALL}'"), ("exit 1", f"sudo {INSTALL}")],
+    ids=["no sudo", "sudo"],
+)  # fmt: skip
+def test_a_user_is_told_how_to_install_ensurepip(tree: Path, sudo: str | None, typed: str) -> None:
+    machine = debian(tree, user_id=1000, sudo=sudo)
+    result = set_up(tree, **machine)
+    line = f"hicache-bench: {machine['PYTHON']} has no ensurepip. Run: {typed}\n"
+    assert (2, line) == (result.returncode, result.stderr)
+    assert not (tree / ".venv").exists()
+
+
+def test_an_ensurepip_that_root_cannot_install(tree: Path) -> None:
+    result = set_up(tree, **debian(tree, user_id=0, apt_installs=False))
+    assert 2 == result.returncode
+    assert result.stderr.splitlines()[-1].endswith(f"has no ensurepip. Run: su -c '{INSTALL}'")
+    assert not (tree / ".venv").exists()
+
+
 def test_folder_that_is_no_environment_is_left_alone(tree: Path) -> None:
     (tree / ".venv").mkdir()
     (tree / ".venv" / "thesis.txt").write_text("years of work")

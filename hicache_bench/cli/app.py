@@ -1,14 +1,11 @@
-"""The ``hicache-bench`` command. Heavy imports happen inside the commands, so that ``--help`` is quick."""
+"""The commands of ``hicache-bench``. Heavy imports happen inside them, so that ``--help`` is quick."""
 
 from __future__ import annotations
 
 import gc
-import os
-import signal
 import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from types import FrameType
 from typing import Any
 
 import typer
@@ -16,11 +13,9 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 from hicache_bench import __version__
+from hicache_bench.cli.entry import was_interrupted
 from hicache_bench.cli.terminal import leave_quietly, prepare_streams, print_aside
 from hicache_bench.errors import HicacheBenchError, OutputError
-
-INTERRUPTED = 130
-_INTERRUPTED = "interrupted: what was started is stopped; a record is there whole or not at all"
 
 COMMANDS: Mapping[str, str] = {
     "run": "run:run_command",
@@ -90,21 +85,19 @@ def options(
     """Benchmark and validate the KV-cache storage tier of hybrid and sparse language models."""
 
 
-def main() -> None:
-    """Run the command line: one line on stderr for a user's mistake, no traceback; documented exit codes."""
-    # A run that is terminated, or whose terminal goes away, must close its store and stop its master too.
-    for name in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(name, _interrupt)
-    # No command does linear algebra that threads would help, and starting them slows numpy's import: 60 ms
-    # where the other processors are busy.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Looking for plugins reads the metadata of every installed package; none has a say in a preset.
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    gc.set_threshold(100_000)  # imports alone make the collector run hundreds of times, and find nothing
+def run_app() -> None:
+    """Parse and run a command; one line on stderr for what went wrong, and its exit code.
+
+    An interrupt goes on to whoever started this (:mod:`hicache_bench.cli.entry`).
+    """
     try:
         prepare_streams()
         try:
             app()
+        except Exception as error:
+            if was_interrupted():
+                raise KeyboardInterrupt from error
+            raise
         finally:
             gc.freeze()  # the collector would walk every imported module once more at exit: 0.1 s for nothing
             sys.stdout.flush()  # here, where a full disk or a closed pipe can still be told
@@ -119,17 +112,8 @@ def main() -> None:
     except MemoryError:
         print_aside("error: this takes more memory than there is; use fewer tokens, or larger pages")
         sys.exit(OutputError.exit_code)
-    except KeyboardInterrupt:
-        print_aside(_INTERRUPTED)
-        sys.exit(INTERRUPTED)
     except SystemExit as stop:
-        # Typer turns an interrupt into this exit code, and a closed pipe (`| head`) into 1, without a word.
-        if stop.code == INTERRUPTED:
-            print_aside(_INTERRUPTED)
-        elif isinstance(stop.__context__, BrokenPipeError):
+        # Typer turns a closed pipe (`| head`) into 1, without a word.
+        if isinstance(stop.__context__, BrokenPipeError):
             leave_quietly()
         raise
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

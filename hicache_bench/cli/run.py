@@ -79,13 +79,15 @@ def run_command(
     from hicache_bench.errors import InputError, VerificationError
     from hicache_bench.planning.policy import SavePolicy
     from hicache_bench.records.io import check_writable, write_record
-    from hicache_bench.units import parse_size, parse_tokens
+    from hicache_bench.units import parse_memory, parse_size, parse_tokens
     from hicache_bench.workflows.environment import reduced_command
     from hicache_bench.workflows.meter import Meter
     from hicache_bench.workflows.run import RunOptions, run, work_of
     from hicache_bench.workflows.variant import apply_options
 
     chosen = [apply_options(found, variant) for found in chosen_presets(preset)]
+    for one in chosen:
+        _ = one.pools  # what an engine refuses of the last preset is refused before the first is run
     if queries:
         for one in chosen:
             _check_index(one)
@@ -102,7 +104,7 @@ def run_command(
             segment_bytes=None if segment is None else parse_size(segment),
             num_queries=queries,
             repeat=repeat,
-            memory_bytes=None if memory is None else parse_size(memory),
+            memory_bytes=None if memory is None else parse_memory(memory),
             metrics=metrics,
             command=reduced_command(["hicache-bench", *sys.argv[1:]]),
         )
@@ -123,7 +125,7 @@ def run_command(
     finally:
         # A full disk must not cost the result of a long run, nor the last preset those before it.
         if records:
-            _show(records, as_json=json)
+            _show(records, are_several=len(jobs) > 1, as_json=json)
     if len(paths) == 1:
         print_note(f"record: {paths[0]}")
     else:
@@ -163,20 +165,23 @@ def _gating(
     return options, baselines_of(options)
 
 
-def _show(records: Sequence[RunRecord], *, as_json: bool) -> None:
-    """One record as its tables, several as a line for each length; as JSON whole, several as a list."""
+def _show(records: Sequence[RunRecord], *, are_several: bool, as_json: bool) -> None:
+    """One record as its tables, several as a line for each length; as JSON whole, several as a list.
+
+    Several that were asked for stay a list where only one was made: who reads it relies on that.
+    """
     from hicache_bench.cli.terminal import print_json, print_result
 
     if as_json:
-        print_json(records[0].to_dict() if len(records) == 1 else [record.to_dict() for record in records])
-    elif len(records) == 1:
-        from hicache_bench.report.tables import render_run
-
-        print_result(render_run(records[0]))
-    else:
+        print_json([record.to_dict() for record in records] if are_several else records[0].to_dict())
+    elif are_several:
         from hicache_bench.report.run_list import render_runs
 
         print_result(render_runs(records))
+    else:
+        from hicache_bench.report.tables import render_run
+
+        print_result(render_run(records[0]))
 
 
 def _gate(

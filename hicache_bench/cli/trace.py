@@ -31,7 +31,7 @@ def generate_command(
 
     Example: hicache-bench trace generate --requests 100 --out agents.jsonl.gz --kind agent
     """
-    from dataclasses import asdict
+    from dataclasses import asdict, replace
 
     from hicache_bench.cli.terminal import print_json, print_text
     from hicache_bench.errors import InputError
@@ -60,7 +60,7 @@ def generate_command(
         )
     )
     write_trace(trace, out)
-    written = trace_record(trace, page_paths(trace, trace.block_tokens))
+    written = trace_record(replace(trace, name=out.name), page_paths(trace, trace.block_tokens))
     if json:
         print_json({"file": out.name, **asdict(written)})
     else:

@@ -8,7 +8,8 @@ from pydantic_core import ValidationError
 
 from hicache_bench.config.catalogue import aliased_files, list_presets, shipped_files
 from hicache_bench.config.document import Document, Mark, Problem, describe, read_document, shorten
-from hicache_bench.config.explain import add_layer_problems, add_schema_problems, config_error, suggest
+from hicache_bench.config.explain import add_layer_problems, add_schema_problems, config_error
+from hicache_bench.config.nearest import nearest
 from hicache_bench.config.schema import ModelPreset
 from hicache_bench.errors import ConfigError, PresetNotFoundError
 from hicache_bench.models.engine_profile import pools_of
@@ -112,11 +113,20 @@ def _load_file(path: Path, shown: str) -> ModelPreset:
     return parse_model(content, file=shown)
 
 
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):  # too long, or with a NUL byte
+        return False
+
+
 def _not_found(name: str) -> PresetNotFoundError:
     files = shipped_files()
     # Of a repository's name, "deepseek-ai/DeepSeek-V3", the part behind the slash is the telling one.
-    hint = suggest(name.casefold().rpartition("/")[2], (*files, *aliased_files()), cutoff=0.5)
+    near = nearest(name.casefold().rpartition("/")[2], {**files, **aliased_files()})
+    meant = [f"{name}{suffix}" for suffix in _SUFFIXES if _is_file(f"{name}{suffix}")] or near
+    hint = f" did you mean {' or '.join(map(repr, meant))}?" if meant else ""
     return PresetNotFoundError(
-        f"no preset is named {shorten(name)!r}{hint or ';'} known: {', '.join(files)}; "
+        f"no preset is named {shorten(name)!r};{hint} known: {', '.join(files)}; "
         "to read a file of your own, give its path, ending in .yaml"
     )

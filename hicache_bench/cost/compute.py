@@ -32,6 +32,10 @@ class Compute(Protocol):
         """Seconds of the tokens from ``prefix_tokens`` to ``tokens``."""
 
 
+def _gpus(number: int) -> str:
+    return "1 GPU" if number == 1 else f"{number} GPUs"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedPrefill:
     """``T(n|p) = c0 + c1·(n-p) + c2·(n²-p²)``; other than the fit's own GPUs are taken to scale evenly."""
@@ -44,8 +48,8 @@ class FittedPrefill:
     def note(self) -> str:
         fit = self.fit
         error = "error unknown" if fit.max_error is None else f"max error {fit.max_error:.1%}"
-        note = f"fit of {fit.num_rows} lengths on {fit.gpus} GPUs, {error}"
-        return note if fit.gpus == self.gpus else f"{note}; taken to scale evenly to {self.gpus} GPUs"
+        note = f"fit of {fit.num_rows} lengths on {_gpus(fit.gpus)}, {error}"
+        return note if fit.gpus == self.gpus else f"{note}; taken to scale evenly to {_gpus(self.gpus)}"
 
     @property
     def constants(self) -> tuple[Constant, ...]:
@@ -69,7 +73,7 @@ class CountedPrefill:
 
     @property
     def note(self) -> str:
-        return f"FLOPs at {self.mfu.value:.0%} of the peak of {self.gpus} GPUs: no fit of this model"
+        return f"FLOPs at {self.mfu.value:.0%} of the peak of {_gpus(self.gpus)}: no fit of this model"
 
     @property
     def constants(self) -> tuple[Constant, ...]:

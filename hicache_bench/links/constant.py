@@ -21,6 +21,8 @@ class Edge(str, Enum):
 class Constant:
     """A cited number. ``low`` and ``high`` are the band of an estimate; without them it is a point.
 
+    ``is_fitted`` says that it was computed from samples that this tool took of a real store.
+
     Raises:
         ConfigError: NaN, infinite or negative numbers, a band that leaves the value out, no source.
     """
@@ -31,6 +33,7 @@ class Constant:
     source: str
     low: float | None = None
     high: float | None = None
+    is_fitted: bool = False
 
     def __post_init__(self) -> None:
         for number in (self.value, self.low, self.high):

@@ -37,7 +37,6 @@ class Link:
     size, rising in size: between two it is interpolated over the logarithm of the size, below the first an
     object takes as long as one of the first size, above the last the bandwidth stays. ``op`` is paid once a
     store call, ``lookup_call`` once an existence query and ``lookup_key`` once a key in it, in seconds.
-    ``is_measured`` says that the points were observed by this tool on a real store.
 
     Raises:
         ConfigError: no point, sizes that do not rise, a bandwidth of zero or above the line rate.
@@ -50,7 +49,6 @@ class Link:
     op: Constant
     lookup_call: Constant
     lookup_key: Constant
-    is_measured: bool = False
     _sizes: tuple[float, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -15,6 +15,8 @@ from hicache_bench.records.kinds import evidence_of, settings_of
 from hicache_bench.records.schema import SCHEMA_VERSION
 from hicache_bench.records.thresholds import Thresholds
 
+NO_BASELINE = "no baseline for it: hicache-bench gate BASELINE NEW --update makes one"
+
 REGRESSED_EXIT, NOT_COMPARABLE_EXIT = 1, 5
 
 
@@ -66,6 +68,11 @@ class GateReport:
     accepted: tuple[str, ...] = ()
     unchanged: int = 0
 
+    @property
+    def is_update(self) -> bool:
+        """Whether the new records are the baselines now."""
+        return bool(self.accepted or self.unchanged)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, in field order."""
         return asdict(self)
@@ -94,11 +101,13 @@ def gate(
     *,
     strict: bool = False,
     complete: bool = True,
+    no_baseline: str = NO_BASELINE,
 ) -> GateReport:
     """Compare each new record with the baseline of its settings.
 
     Of several records with the same settings the newest counts. ``complete``: a baseline that no new record
-    belongs to is a regression, as any metric that is missing; else it is left alone.
+    belongs to is a regression, as any metric that is missing; else it is left alone. ``no_baseline`` is said
+    of a new record without one.
     """
     before, old = _newest(baselines)
     after, older = _newest(news)
@@ -108,7 +117,7 @@ def gate(
         if number
     ]
     matched = match(before, after)
-    pairs = [_pair(baseline, new, thresholds) for baseline, new in matched]
+    pairs = [_pair(baseline, new, thresholds, no_baseline) for baseline, new in matched]
     unasked = [baseline for baseline in before if not any(baseline is found for found, _ in matched)]
     if complete:
         pairs += [_missing(baseline) for baseline in unasked]
@@ -177,12 +186,12 @@ def _newest(records: Sequence[Filed]) -> tuple[list[Filed], int]:
     return list(kept.values()), len(records) - len(kept)
 
 
-def _pair(baseline: Filed | None, new: Filed, thresholds: Thresholds) -> Pair:
+def _pair(baseline: Filed | None, new: Filed, thresholds: Thresholds, no_baseline: str) -> Pair:
     comparison = (
         Comparison(
             outcome=Outcome.NOT_COMPARABLE,
             metrics=0,
-            notes=("no baseline for it: hicache-bench gate BASELINE NEW --update makes one",),
+            notes=(no_baseline,),
         )
         if baseline is None
         else compare(baseline.data, new.data, thresholds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,8 +36,10 @@ class Record(Protocol):
         """Plain data, in field order."""
 
 
-def check_writable(out: Path, *, force: bool = False) -> None:
+def check_writable(out: Path, *, force: bool | None = None) -> None:
     """Prove that ``out`` (a directory, or a ``.json`` file) can be written; leaves nothing there.
+
+    ``force`` None is that of a command without ``--force``, which the message then leaves out; so below.
 
     Raises:
         OutputError: it cannot, or it is a file that exists and must not be replaced.
@@ -45,7 +48,7 @@ def check_writable(out: Path, *, force: bool = False) -> None:
     if _is_file(out):
         directory = out.parent
         if out.exists() and not force:
-            raise _exists(out)
+            raise _exists(out, force)
     try:
         existing = next(path for path in (directory, *directory.absolute().parents) if path.exists())
         with tempfile.TemporaryFile(dir=existing):
@@ -62,7 +65,7 @@ def record_name(record: Record) -> str:
     return f"{stamp}-{record.subject}.json"
 
 
-def write_record(record: Record, out: Path, *, force: bool = False) -> Path:
+def write_record(record: Record, out: Path, *, force: bool | None = None) -> Path:
     """Write ``record`` and return the path; the file appears whole or not at all.
 
     ``out`` is a directory, in which the record gets its own name, or a file if it ends in ``.json``.
@@ -75,7 +78,7 @@ def write_record(record: Record, out: Path, *, force: bool = False) -> Path:
 
 
 def write_data(
-    data: Mapping[str, Any], target: Path, *, force: bool = False, advice: str = OUT_ADVICE
+    data: Mapping[str, Any], target: Path, *, force: bool | None = None, advice: str = OUT_ADVICE
 ) -> Path:
     """Write plain data to ``target`` in the same way.
 
@@ -88,7 +91,7 @@ def write_data(
     return write_text(text, target, force=force, advice=advice)
 
 
-def write_text(text: str, target: Path, *, force: bool = False, advice: str = OUT_ADVICE) -> Path:
+def write_text(text: str, target: Path, *, force: bool | None = None, advice: str = OUT_ADVICE) -> Path:
     """Write ``text`` to ``target`` in the same way.
 
     Raises:
@@ -97,7 +100,7 @@ def write_text(text: str, target: Path, *, force: bool = False, advice: str = OU
     try:
         replace_file(target, text.encode(), only_new=not force)
     except FileExistsError as error:
-        raise _exists(target) from error
+        raise _exists(target, force) from error
     except OSError as error:
         raise OutputError(
             f"cannot write {target.name} to {str(target.parent)!r}: {error.strerror or error}; {advice}"
@@ -109,11 +112,9 @@ def _is_file(out: Path) -> bool:
     return out.suffix == ".json" and not out.is_dir()
 
 
-def _exists(target: Path) -> OutputError:
-    return OutputError(
-        f"a record named {target.name} exists already; it is never overwritten: give another --out, or "
-        "--force to a command that has it"
-    )
+def _exists(target: Path, force: bool | None) -> OutputError:
+    otherwise = "" if force is None else ", or --force to replace it"
+    return OutputError(f"a record named {target.name} exists already; give another --out{otherwise}")
 
 
 def read_record(path: Path, *, keep_nan: bool = False) -> dict[str, Any]:
@@ -174,6 +175,9 @@ def _parse(path: Path, *, keep_nan: bool) -> Any:
         raise InputError(f"cannot use record {str(path)!r}: it holds {text}, which is no number")
 
     try:
+        # Opening a pipe waits for a writer, who may never come, and a device may never end.
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise InputError(f"{str(path)!r} is a pipe or a device; give the path of a record")
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{str(path)!r} is not a JSON record: {error}") from error
@@ -184,9 +188,14 @@ def _parse(path: Path, *, keep_nan: bool) -> Any:
     if not text.strip():
         raise InputError(f"{str(path)!r} is not a JSON record: it is empty")
     try:
-        return json.loads(text, parse_float=number, parse_constant=number)
+        data = json.loads(text, parse_float=number, parse_constant=number)
+        if _HALF_OF_A_PAIR.search(text) is not None:
+            json.dumps(data, ensure_ascii=False).encode()
+        return data
     except InputError:
         raise
+    except UnicodeEncodeError as error:
+        raise InputError(f"cannot use record {str(path)!r}: it holds half of a surrogate pair") from error
     except (ValueError, RecursionError) as error:
         cut = "; it ends early, so it may be cut off" if _ends_early(error, text) else ""
         raise InputError(f"{str(path)!r} is not a JSON record: {error}{cut}") from error
@@ -209,6 +218,9 @@ def _ends_early(error: Exception, text: str) -> bool:
     rest = text[error.pos :].rstrip()
     return error.msg.startswith("Unterminated string") or any(whole.startswith(rest) for whole in _WHOLE)
 
+
+_HALF_OF_A_PAIR = re.compile(r"\\u[dD][89abAB]")
+"""How JSON spells what may be no text."""
 
 _WHOLE = ("true", "false", "null", "-", ".", "e+", "e-")
 """What a reader stops before if only the beginning of it is there; or if nothing is."""

@@ -80,8 +80,8 @@ def _setting(name: str, value: str | int | float) -> str:
     return f"{name} {value}"
 
 
-def _table(*columns: str, left: int = 1) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+def _table(*columns: str, left: int = 1, gap: int = 1) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, gap, 0, 0), show_edge=False)
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index < left else "right", no_wrap=True)
     return table
@@ -106,8 +106,8 @@ def _seconds(series: Sequence[Series]) -> Table:
 
 def _rates(series: Sequence[Series], copy_rate: float) -> Table:
     table = _table(
-        "operation", "GB/s", "of\ncopy", "thousand\nobjects/s", "building\nkeys", "store\ncalls", "engine",
-        "verifying\n(apart)",
+        "operation", "GB/s", "of\ncopy", "k obj/s", "building\nkeys", "store\ncalls", "engine",
+        "verify\n(apart)", gap=0,
     )  # fmt: skip
     for item in series:
         rate = item.summary.bytes_per_second
@@ -115,7 +115,7 @@ def _rates(series: Sequence[Series], copy_rate: float) -> Table:
             _name(item),
             _gigabytes(item.summary),
             f"{rate / copy_rate:.0%}" if rate else "-",
-            f"{item.summary.objects_per_second / 1e3:,.1f}",
+            _thousands(item.summary.objects_per_second),
         ]
         if item.operation != "copy":
             keys, store = median(item.key_seconds), median(item.store_seconds)
@@ -146,6 +146,11 @@ def _gigabytes(summary: Summary) -> str:
     return f"{summary.bytes_per_second / 1e9:.2f}" if summary.bytes_per_second else "-"
 
 
+def _thousands(objects_per_second: float) -> str:
+    thousands = objects_per_second / 1e3
+    return f"{thousands:,.0f}" if thousands >= 1000 else f"{thousands:.1f}"
+
+
 def _pools(series: Sequence[Series]) -> Table:
     table = _table("pool", "object", "objects", "median", "±95 %", "GB/s", "k obj/s")
     for item in sorted(series, key=lambda item: item.num_bytes // item.objects):
@@ -157,7 +162,7 @@ def _pools(series: Sequence[Series]) -> Table:
             format_seconds(summary.median),
             _half_width(summary),
             _gigabytes(summary),
-            f"{summary.objects_per_second / 1e3:.1f}",
+            _thousands(summary.objects_per_second),
         )
     return table
 

@@ -22,6 +22,8 @@ _MAX_ROWS = 40
 _MAX_ALIKE = 3
 """More comparisons than this of which the same is to be said share a line."""
 
+_NEW_BASELINE = "new baseline"
+
 _STYLES = {
     Outcome.PASS: "green",
     Outcome.IMPROVED: "green",
@@ -36,9 +38,9 @@ def render_gate(report: GateReport) -> RenderableType:
     parts: list[RenderableType] = []
     for pairs in _alike(report.pairs):
         if len(pairs) > _MAX_ALIKE:
-            parts += _together(pairs)
+            parts += _together(pairs, is_update=report.is_update)
         else:
-            parts += [part for pair in pairs for part in _pair(pair)]
+            parts += [part for pair in pairs for part in _pair(pair, is_update=report.is_update)]
     parts += [Text(f"note: {note}") for note in report.notes]
     parts += [Text(f"accepted as baseline: {name}") for name in report.accepted]
     parts.append(_verdict(report))
@@ -54,10 +56,10 @@ def _alike(pairs: Sequence[Pair]) -> list[list[Pair]]:
     return list(groups.values())
 
 
-def _together(pairs: Sequence[Pair]) -> Iterator[RenderableType]:
+def _together(pairs: Sequence[Pair], *, is_update: bool) -> Iterator[RenderableType]:
     outcome = pairs[0].comparison.outcome
     metrics = sum(pair.comparison.metrics for pair in pairs)
-    line = Text(f"{len(pairs)} records: ").append(outcome.value, style=_STYLES[outcome])
+    line = Text(f"{len(pairs)} records: ").append_text(_outcome(pairs[0], is_update=is_update))
     if metrics:
         line.append(f", {plural(metrics, 'metric')} as in their baselines")
     yield line
@@ -70,10 +72,23 @@ def _indented(text: str) -> Padding:
     return Padding(Text(text), (0, 0, 0, 2), expand=False)
 
 
-def _pair(pair: Pair) -> Iterator[RenderableType]:
+def _is_fresh(pair: Pair) -> bool:
+    """Whether nothing was compared, since there is no baseline."""
+    return pair.baseline is None and pair.comparison.outcome is Outcome.NOT_COMPARABLE
+
+
+def _outcome(pair: Pair, *, is_update: bool) -> Text:
+    """What came of it; a record that had no baseline is one after an update."""
+    outcome = pair.comparison.outcome
+    if is_update and _is_fresh(pair):
+        return Text(_NEW_BASELINE, style=_STYLES[Outcome.PASS])
+    return Text(outcome.value, style=_STYLES[outcome])
+
+
+def _pair(pair: Pair, *, is_update: bool) -> Iterator[RenderableType]:
     comparison = pair.comparison
-    line = Text(f"{pair.subject}, {pair.kind} [{pair.evidence}]: ").append(
-        comparison.outcome.value, style=_STYLES[comparison.outcome]
+    line = Text(f"{pair.subject}, {pair.kind} [{pair.evidence}]: ").append_text(
+        _outcome(pair, is_update=is_update)
     )
     if comparison.metrics:
         changed = len(comparison.findings)
@@ -116,9 +131,12 @@ def _table(rows: Sequence[Row]) -> Table:
 
 def _verdict(report: GateReport) -> Text:
     allowed = ", ".join(f"{name} {amount * 100:.4g}%" for name, amount in report.thresholds.items() if amount)
-    text = Text("gate: ").append(report.outcome.value, style=_STYLES[report.outcome])
-    text.append(f" ({counts_of(report.pairs) or 'nothing was compared'})")
-    if report.accepted or report.unchanged:
+    if report.is_update and all(map(_is_fresh, report.pairs)):
+        text = Text("gate: ").append(_NEW_BASELINE, style=_STYLES[Outcome.PASS])
+    else:
+        text = Text("gate: ").append(report.outcome.value, style=_STYLES[report.outcome])
+        text.append(f" ({counts_of(report.pairs) or 'nothing was compared'})")
+    if report.is_update:
         text.append(f"; {plural(len(report.accepted), 'baseline')} written, {report.unchanged} as they were")
     else:
         text.append(f"; exit code {report.exit_code}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from hicache_bench.pools.keys import KeyUnit, NamespacedKeyBuilder
 from hicache_bench.report.preset_data import pool_fields
@@ -119,7 +120,7 @@ def _heading(variant: Variant, key_unit: KeyUnit) -> dict[str, Any]:
     }
 
 
-def render_inventory(found: Inventory) -> Table:
+def render_inventory(found: Inventory) -> RenderableType:
     """One row per pool: pages that an engine needs of the whole prompt, and keys behind them."""
     table = plain_table(
         "pool", "shards", "pages\nneeded", "pages\nfound", "other\npages", "keys\nfound", left=("pool",)
@@ -133,6 +134,8 @@ def render_inventory(found: Inventory) -> Table:
             str(entry.other_pages),
             f"{entry.found_keys}/{entry.expected_keys}",
         )
-    table.caption = f"restorable: {found.restorable_pages} of {found.num_pages} pages"
-    table.caption_justify = "left"
-    return table
+    return Group(
+        table,
+        Text(f"restorable: {found.restorable_pages} of {found.num_pages} pages"),
+        Text("other pages: found too, and not needed to resume at the end of the prompt"),
+    )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -17,6 +18,8 @@ from hicache_bench.records.gate import subject_of
 from hicache_bench.records.io import read_record, record_files
 from hicache_bench.records.kinds import evidence_of
 from hicache_bench.units import format_tokens
+
+_WIDTH = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,14 +156,26 @@ def _listed(file: Path) -> Listed:
 
 
 def render_listed(listed: Sequence[Listed]) -> RenderableType:
-    """Many records, a line each, and what is wrong with those that cannot be read."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False)
-    table.add_column("file", overflow="fold")
-    for column in ("kind", "tokens"):
-        table.add_column(column, overflow="fold", max_width=12)
-    table.add_column("status", no_wrap=True)
-    for one in listed:
-        lengths = ",".join(map(format_tokens, one.tokens))
-        table.add_row(*map(Text, (one.file, one.kind, lengths or "-", one.status)))
+    """Many records, a line each, and what is wrong with those that cannot be read.
+
+    Where a name leaves no room for the rest, each name has a line of its own: it is there to be copied.
+    """
+    rows = [
+        (one.file, one.kind, ",".join(map(format_tokens, one.tokens)) or "-", one.status) for one in listed
+    ]
     faults = [Text(f"{one.file}: {one.fault}") for one in listed if one.fault is not None]
+    if sum(max(map(cell_len, column)) + 1 for column in zip(*rows, strict=True)) > _WIDTH:
+        lines = (
+            (
+                Text(file, no_wrap=True, overflow="ignore"),
+                Text(f"  {kind}{'' if tokens == '-' else f' of {tokens}'}: {status}"),
+            )
+            for file, kind, tokens, status in rows
+        )
+        return Group(*(line for both in lines for line in both), *faults)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False)
+    for column in ("file", "kind", "tokens", "status"):
+        table.add_column(column, no_wrap=True)
+    for row in rows:
+        table.add_row(*map(Text, row))
     return Group(table, *faults)

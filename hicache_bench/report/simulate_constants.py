@@ -14,6 +14,8 @@ from rich.text import Text
 from hicache_bench.records.schema import Evidence
 from hicache_bench.records.simulation import ConstantRecord
 
+_HEADING = f"constants, with their bands, [{Evidence.ASSUMED.value}] if not said otherwise"
+
 
 class Cited(Protocol):
     """What rests on constants: a simulated point, or the seconds of a replay."""
@@ -25,7 +27,7 @@ class Cited(Protocol):
 
 def render_constants(records: Sequence[Cited]) -> Group:
     """A paragraph for the constants of one source, below what they belong to."""
-    parts: list[RenderableType] = [Text("\nconstants, with their bands", style="bold")]
+    parts: list[RenderableType] = [Text(f"\n{_HEADING}", style="bold")]
     for owner, paragraphs in groupby(_paragraphs(records), itemgetter(0)):
         parts.append(Text(owner))
         parts += [Padding(Text(text), (0, 0, 0, 2)) for _, text in paragraphs]

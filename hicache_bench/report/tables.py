@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from statistics import median
@@ -92,7 +93,6 @@ def plural(number: int, what: str) -> str:
 
 
 def _length(result: LengthResult) -> Iterator[RenderableType]:
-    tag = f"[{result.evidence}]"
     moved = _moved_in_part(result)
     how = "moved and verified" if result.evidence == Evidence.MEASURED.value else "counted, not moved"
     how = f"counted; {' and '.join(moved)} moved and verified" if moved else how
@@ -104,9 +104,16 @@ def _length(result: LengthResult) -> Iterator[RenderableType]:
         if len(result.ranks) > 1:
             others = f", and {plural(len(ranks) - 1, 'rank')} like it" if len(ranks) > 1 else ""
             yield Text(f"\nrank {ranks[0].rank}{others}")
-        yield from _accounts(ranks[0], tag)
-    timed = f"; time {'and GB/s ' if len(result.ranks) == 1 else ''}[measured]" if moved else ""
-    yield Text(f"\n{'policies' if len(result.ranks) == 1 else 'ranks and cluster'} compared {tag}{timed}")
+        yield from _accounts(ranks[0])
+    tag = f"[{result.evidence}]"
+    if moved:
+        by_evidence = _grouped(result.ranks[0].policies, lambda policy: policy.evidence)
+        tags = (
+            f"{' and '.join(policy.policy for policy in group)} [{group[0].evidence}]"
+            for group in by_evidence
+        )
+        tag = f"({', '.join(tags)})"
+    yield Text(f"\n{'policies' if len(result.ranks) == 1 else 'ranks and cluster'} compared {tag}")
     yield _policies(result)
     yield Text(_endpoints(result.ranks[0]))
     yield Text(_timing(result))
@@ -124,7 +131,7 @@ def _alike(ranks: Sequence[RankResult]) -> list[list[RankResult]]:
     """Ranks whose tables would be the same, such as those of one pipeline stage."""
     groups: list[tuple[object, list[RankResult]]] = []
     for rank in ranks:
-        shown = [(policy.used_tokens, policy.pools, policy.notes) for policy in rank.policies]
+        shown = [_shown(policy) for policy in rank.policies]
         group = next((members for found, members in groups if found == shown), None)
         if group is None:
             groups.append((shown, [rank]))
@@ -133,17 +140,22 @@ def _alike(ranks: Sequence[RankResult]) -> list[list[RankResult]]:
     return [members for _, members in groups]
 
 
-def _accounts(rank: RankResult, tag: str) -> Iterator[RenderableType]:
-    """One rank, pool by pool; policies that agree share a table."""
-    for policies in _grouped(rank.policies, lambda policy: (policy.used_tokens, policy.pools, policy.notes)):
+def _accounts(rank: RankResult) -> Iterator[RenderableType]:
+    """One rank, pool by pool; policies that agree, and whose bytes were come by in one way, share a table."""
+    for policies in _grouped(rank.policies, lambda policy: (_shown(policy), policy.evidence)):
         agree = " (they agree)" if len(policies) > 1 else ""
-        yield Text(f"\n{_names(policies)}{agree}, pool by pool {tag}")
+        yield Text(f"\n{_names(policies)}{agree}, pool by pool [{policies[0].evidence}]")
         yield _pools(policies[0])
         for note in policies[0].notes:
             yield Text(f"note: {note}")
         if any(policies[0].selection_seconds):
             taken = format_seconds(median(policies[0].selection_seconds))
             yield Text(f"note: scoring the index took {taken} here, which the time below leaves out")
+
+
+def _shown(policy: PolicyResult) -> tuple[object, ...]:
+    """What a table shows of a policy."""
+    return policy.used_tokens, policy.pools, policy.notes
 
 
 def _grouped(
@@ -158,18 +170,27 @@ def _names(policies: Sequence[PolicyResult]) -> str:
 
 
 def _table(*columns: str, left: Sequence[str] = (), gap: int = 1) -> Table:
-    """A table without rules between rows; only the last column and long pool names are folded."""
+    """A table without rules between rows; only the last column is folded."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, gap, 0, 0), show_edge=False)
     for column in columns:
         last = column == columns[-1]
         table.add_column(
             column,
             justify="left" if column in left else "right",
-            no_wrap=not last and column != "pool",
-            max_width=_POOL_WIDTH if column == "pool" else None,
+            no_wrap=not last,
             overflow="fold",
         )
     return table
+
+
+def _broken(pool: str) -> str:
+    """The name of a pool on lines of at most ``_POOL_WIDTH``, which start at its underscores."""
+    lines = [""]
+    for part in re.split("(?=_)", pool):
+        if lines[-1] and len(lines[-1]) + len(part) > _POOL_WIDTH:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
 
 
 def _pools(policy: PolicyResult) -> Table:
@@ -179,10 +200,10 @@ def _pools(policy: PolicyResult) -> Table:
     )  # fmt: skip
     for account in policy.pools:
         table.add_row(
-            account.pool,
-            str(account.total.pages),
-            str(account.needed.pages),
-            str(account.read.pages),
+            _broken(account.pool),
+            f"{account.total.pages:,}",
+            f"{account.needed.pages:,}",
+            f"{account.read.pages:,}",
             format_size(account.read.num_bytes),
             format_size(_skipped_bytes(account)),
             _why(account),
@@ -190,9 +211,9 @@ def _pools(policy: PolicyResult) -> Table:
     table.add_section()
     table.add_row(
         "total",
-        str(sum(account.total.pages for account in policy.pools)),
-        str(sum(account.needed.pages for account in policy.pools)),
-        str(policy.read.pages),
+        f"{sum(account.total.pages for account in policy.pools):,}",
+        f"{sum(account.needed.pages for account in policy.pools):,}",
+        f"{policy.read.pages:,}",
         format_size(policy.read.num_bytes),
         format_size(sum(map(_skipped_bytes, policy.pools))),
     )
@@ -287,7 +308,7 @@ def _timing(result: LengthResult) -> str:
             + median_of,
         ]
     lines += _searches(result)
-    if save and not over:
+    if not over:
         lines.append("headroom = bytes of that policy / bytes read")
     return "\n".join(lines)
 
@@ -300,8 +321,11 @@ def _searches(result: LengthResult) -> Iterator[str]:
         calls = sum(policy.endpoint_calls for policy in policies)
         asked.setdefault((keys, calls), []).append(policies[0].policy)
     for (keys, calls), names in asked.items():
-        whose = "the endpoint alone" if len(asked) == 1 else f"the endpoint of {' and '.join(names)} alone"
-        yield f"[{result.evidence}] {whose} takes {plural(keys, 'key')} in {plural(calls, 'call')}"
+        whose = "the endpoint" if len(asked) == 1 else f"the endpoint of {' and '.join(names)}"
+        yield (
+            f"[{result.evidence}] a lookup that only looks for {whose} asks {plural(keys, 'key')} in "
+            f"{plural(calls, 'call')}"
+        )
 
 
 def _summary(results: Sequence[LengthResult]) -> Group:

@@ -8,6 +8,7 @@ import importlib.metadata
 import os
 import platform
 import queue
+import shlex
 import socket
 import sys
 import tempfile
@@ -26,7 +27,10 @@ from hicache_bench.units import MIB, format_size
 
 _Answer = TypeVar("_Answer")
 
-INSTALL_COMMAND = "pip install 'hicache-bench[mooncake]'"
+PIP = f"{shlex.quote(sys.executable)} -m pip"
+"""Of this very environment: the system's own pip refuses to install, and another one would not help."""
+
+INSTALL_COMMAND = f"{PIP} install mooncake-transfer-engine-non-cuda"
 MIN_SEGMENT_BYTES = 16 * MIB
 """Smallest segment that Mooncake mounts; a smaller one answers INVALID_PARAMS (0 is a client without one)."""
 
@@ -49,7 +53,14 @@ _PACKAGE_OF_LIBRARY = {
 }
 _PROTOCOLS = ("tcp", "rdma")
 _INFINIBAND_DEVICES = Path("/sys/class/infiniband")
-_SETUP_NOISE = (b"Local segment descriptor not found", b"Logging before InitGoogleLogging()")
+_SETUP_NOISE = (
+    b"Local segment descriptor not found",
+    b"Logging before InitGoogleLogging()",
+    # The error of a set-up that failed says these, and what to do.
+    b"] RPC call failed",
+    b"] RPC call timed out",
+    b"] Failed to create client after",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +97,20 @@ def mooncake_availability() -> Availability:
         reason=reason,
         advice=advice,
     )
+
+
+def require_mooncake() -> Availability:
+    """What :func:`mooncake_availability` finds; to be asked before a private master is started.
+
+    A master that lacks a system library exits with the words of the loader, which name no package.
+
+    Raises:
+        StoreUnavailableError: the client cannot be used here; says why and what to do.
+    """
+    availability = mooncake_availability()
+    if not availability.importable:
+        raise StoreUnavailableError(f"{availability.reason}; to mend it: {availability.advice}")
+    return availability
 
 
 def probe(address: str, timeout: float = 1.5) -> None:
@@ -162,9 +187,7 @@ def open_mooncake(
     if segment_bytes < 0:
         raise InputError(f"the segment must be 0 or more bytes, not {segment_bytes}")
     check_protocol(protocol, device)
-    availability = mooncake_availability()
-    if not availability.importable:
-        raise StoreUnavailableError(f"{availability.reason}; to mend it: {availability.advice}")
+    availability = require_mooncake()
     probe(master_address)
     if segment_bytes:
         segment_bytes = max(segment_bytes, MIN_SEGMENT_BYTES)
@@ -275,7 +298,7 @@ def _diagnose(
             f"{sys.platform} on {platform.machine()} with Python {platform.python_version()}"
         )
         return reason, "use the embedded store instead: --store local"
-    reinstall = f"pip uninstall -y {' '.join(distributions)} && {INSTALL_COMMAND}"
+    reinstall = f"{PIP} uninstall -y {' '.join(distributions)} && {INSTALL_COMMAND}"
     if len(distributions) > 1:
         return f"{' and '.join(distributions)} are both installed and overwrite each other's files", reinstall
     if import_error is not None and missing:
@@ -318,7 +341,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 @contextmanager
 def _setup_noise_removed() -> Iterator[None]:
-    """Hold back what the extension prints while it sets up, then print it without two harmless lines.
+    """Hold back what the extension prints while it sets up, then print it without lines that help nobody.
 
     No other Python thread loses output to this: set-up holds the GIL.
     """

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hicache_bench.errors import OutputError
 from hicache_bench.records.io import check_writable
-from hicache_bench.store.client import Availability, mooncake_availability
+from hicache_bench.store.client import INSTALL_COMMAND, PIP, Availability, mooncake_availability
 from hicache_bench.units import GIB, format_size
 from hicache_bench.workflows.memory import available_memory_bytes
 
@@ -121,8 +121,8 @@ def check_mooncake(availability: Availability) -> Check:
     """Can ``--store mooncake`` run, and if not, why?"""
     if len(availability.distributions) > 1:
         found = f"{' and '.join(availability.distributions)} overwrite each other's files"
-        uninstall = f"pip uninstall -y {' '.join(availability.distributions)}"
-        advice = f"{uninstall} && pip install 'hicache-bench[mooncake]'"
+        uninstall = f"{PIP} uninstall -y {' '.join(availability.distributions)}"
+        advice = f"{uninstall} && {INSTALL_COMMAND}"
         return Check("Mooncake", CheckStatus.FAIL, found, advice)
     if availability.importable:
         found = f"{', '.join(availability.distributions)} {availability.version}"

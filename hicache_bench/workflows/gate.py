@@ -10,11 +10,14 @@ from typing import Any
 
 from hicache_bench.errors import InputError
 from hicache_bench.records.baseline import read_baselines, update
-from hicache_bench.records.gate import Filed, GateReport, gate, read_side
+from hicache_bench.records.gate import NO_BASELINE, Filed, GateReport, gate, read_side
 from hicache_bench.records.io import Record
 from hicache_bench.records.self_test import SelfTest, self_test
 from hicache_bench.records.thresholds import Thresholds
 from hicache_bench.workflows.meter import Meter
+
+_NO_BASELINE_OF_A_RUN = "no baseline for it: run the same command with --update to make one"
+_NEW_BASELINE = "it had no baseline before"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +88,7 @@ def gate_records(
     news = [Filed(json.loads(json.dumps(record.to_dict(), allow_nan=False))) for record in records]
     kinds = {new.data["kind"] for new in news}
     of_kinds = [found for found in baselines if found.data["kind"] in kinds]
-    return _gated(options, of_kinds, news, complete=complete)
+    return _gated(options, of_kinds, news, complete=complete, no_baseline=_NO_BASELINE_OF_A_RUN)
 
 
 def _check_apart(baselines: Iterable[Filed], news: Iterable[Filed]) -> None:
@@ -108,8 +111,22 @@ def _holds_records(path: Path) -> bool:
     return not path.is_dir() or any(path.glob("*.json"))
 
 
-def _gated(options: GateOptions, baselines: list[Filed], news: list[Filed], *, complete: bool) -> GateReport:
-    report = gate(baselines, news, options.thresholds, strict=options.strict, complete=complete)
+def _gated(
+    options: GateOptions,
+    baselines: list[Filed],
+    news: list[Filed],
+    *,
+    complete: bool,
+    no_baseline: str = NO_BASELINE,
+) -> GateReport:
+    report = gate(
+        baselines,
+        news,
+        options.thresholds,
+        strict=options.strict,
+        complete=complete,
+        no_baseline=_NEW_BASELINE if options.accepts else no_baseline,
+    )
     if not options.accepts:
         return report
     written, unchanged = update(options.baseline, baselines, news)

@@ -172,7 +172,7 @@ def _try(
 
 def missing_keys_text(found: Inventory, other: OtherKeys | None, tried: Sequence[str]) -> str:
     """What to do about an inventory that found nothing."""
-    nothing = f"asymmetric keys: none of the {found.keys_asked} keys of this prompt is in the store"
+    nothing = f"none of the {found.keys_asked} keys of this prompt is in the store"
     if other is None:
         return (
             f"{nothing}, nor with {', '.join(tried)}; nothing was saved, or it was evicted, or preset, "

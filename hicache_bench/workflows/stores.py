@@ -108,7 +108,7 @@ def _open_mooncake(
     capacity_bytes: int, master: str | None, http_port: int | None, segment_bytes: int | None
 ) -> Iterator[OpenStore]:
     # Imported here: only this store needs them, and they look for the wheel.
-    from hicache_bench.store.client import open_mooncake
+    from hicache_bench.store.client import open_mooncake, require_mooncake
     from hicache_bench.store.joined import joined_settings
     from hicache_bench.store.master import ManagedMaster
 
@@ -117,6 +117,7 @@ def _open_mooncake(
             settings = {**store.settings, **joined_settings(store, master, http_port=http_port)}
             yield OpenStore(store, settings, master)
         return
+    require_mooncake()
     with (
         ManagedMaster() as managed,
         open_mooncake(managed.address, segment_bytes=segment_bytes or capacity_bytes) as store,

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 import hicache_bench
-from hicache_bench.cli.app import main
+from hicache_bench.cli.entry import main
 
 LIMIT_SECONDS = 60.0
-ENTRY = "from hicache_bench.cli.app import main; main()"
+ENTRY = "from hicache_bench.cli.entry import main; main()"
 _ROOT = Path(hicache_bench.__file__).parents[1]
 
 
@@ -48,7 +48,7 @@ def run_here(
 ) -> Answer:
     """Run the command in this process."""
     monkeypatch.setattr(sys, "argv", ["hicache-bench", *map(str, arguments)])
-    handler = signal.getsignal(signal.SIGTERM)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     capsys.readouterr()
     try:
         main()
@@ -56,7 +56,8 @@ def run_here(
     except SystemExit as stop:
         code = stop.code
     finally:
-        signal.signal(signal.SIGTERM, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     said = capsys.readouterr()
     assert isinstance(code, int) or code is None
     return Answer(code or 0, said.out, said.err)

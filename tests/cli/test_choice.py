@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hicache_bench.cli.choice import chosen_presets
@@ -27,6 +29,16 @@ def test_each_preset_once(text: str, names: list[str]) -> None:
 def test_no_preset_of_that_name(text: str) -> None:
     with pytest.raises(ConfigError, match=r"no preset is named|''"):
         chosen_presets(text)
+
+
+def test_a_file_of_that_name_is_what_was_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").touch()
+    with pytest.raises(ConfigError, match=r"no preset is named 'mine'; did you mean 'mine\.yaml'\?"):
+        chosen_presets("mine")
+    for name in ("x" * 9999, "a\0b"):
+        with pytest.raises(ConfigError, match="no preset is named"):
+            chosen_presets(name)
 
 
 def test_a_store_that_moves_nothing_is_not_among_those_allowed(command: Command) -> None:

@@ -166,6 +166,7 @@ def test_a_self_test_that_misses_something_fails(command: Command, monkeypatch: 
     answer = command("gate", BASELINE, "--self-test")
     assert 4 == answer.code
     assert "2 of 3 perturbations noticed\n  missed queries: another setting: pass" in answer.out
+    assert answer.out.endswith("self-test: 2 of 3 noticed\n")
     assert "error: the gate missed 1 perturbations" in answer.err
 
 
@@ -241,7 +242,7 @@ UNWANTED = ("numpy", "pandas", "matplotlib", "yaml", "hicache_bench.config", "hi
 def test_a_gate_loads_nothing_that_only_other_commands_need() -> None:
     script = (
         "import sys; sys.argv = ['hicache-bench', 'gate', *sys.argv[1:]]\n"
-        "from hicache_bench.cli.app import main\n"
+        "from hicache_bench.cli.entry import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         f"print(sorted({set(UNWANTED)} & set(sys.modules)))"
     )

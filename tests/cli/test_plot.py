@@ -69,7 +69,7 @@ def test_mistakes_have_one_message(command: Command, figures: Path, tmp_path: Pa
         ((tmp_path / "empty",), "holds no record"),
         ((other,), "is not a record"),
         ((cut,), "is not a JSON record"),
-        ((golden_path("roundtrip"),), "no figure is drawn of this kind"),
+        ((golden_path("roundtrip"),), "no figure exists for this kind"),
         ((golden_path("simulate"),), "at least two prefix lengths"),
         ((RUN, "--format", "pdf"), "allowed: png, svg"),
         ((RUN, "--theme", "sepia"), "allowed: light, dark"),

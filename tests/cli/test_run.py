@@ -7,9 +7,11 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hicache_bench.errors import StoreError
 from hicache_bench.records.io import read_record
 from hicache_bench.store.faults import CorruptGet, FaultyStore
 from hicache_bench.units import MIB
@@ -98,6 +100,7 @@ def impossible(tmp_path: Path) -> Path:
         (["--tokens", "1e400"], ["1e400"]),
         (["--memory", "1024TiB"], ["--memory", "more than"]),
         (["--memory", "lots"], ["'lots'", "64GiB"]),
+        (["--memory", "4"], ["'4' is 4 bytes of memory", "give it a unit: 4GiB"]),
         (["--segment", "8XB", "--store", "mooncake"], ["'8XB'", "64GiB"]),
         (["--local-prefix", "some"], ["'some'", "8k"]),
         (["--save-policy", "state=first"], ["state=first", "state=last", "window=trailing:+2"]),
@@ -180,6 +183,36 @@ def test_an_interrupted_run_leaves_nothing(out: Path, stop: signal.Signals) -> N
     assert (130, "") == (answer.code, answer.out)
     assert "interrupted: what was started is stopped; a record is there whole or not at all\n" == answer.err
     assert not out.exists()
+
+
+def test_what_the_last_preset_refuses_is_found_before_the_first_is_run(
+    command: Command, tmp_path: Path
+) -> None:
+    arguments = ["--page-tokens", 32, "--store", "count", "--tokens", "1k", "--out", tmp_path / "new"]
+    command("run", "--preset", "kitchen-sink,deepseek", *arguments).assert_refused(
+        2, "256 tokens only, not 32"
+    )
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("problem", [KeyboardInterrupt, StoreError])
+def test_several_presets_of_which_one_was_run_are_still_a_list(
+    command: Command, monkeypatch: pytest.MonkeyPatch, out: Path, problem: type[BaseException]
+) -> None:
+    run, names = workflow.run, []
+
+    def once(options: workflow.RunOptions, *arguments: Any) -> Any:
+        names.append(options.variant.spec.name)
+        if len(names) > 1:
+            raise problem
+        return run(options, *arguments)
+
+    monkeypatch.setattr(workflow, "run", once)
+    options = ("run", "--preset", "kitchen-sink,llama-3.1-8b", "--tokens", "1k", "--store", "count")
+    answer = command(*options, "--json", "--out", out)
+    assert answer.code == (130 if problem is KeyboardInterrupt else 3)
+    assert [names[0]] == [record["preset"]["name"] for record in json.loads(answer.out)]
+    assert 2 == len(names)
 
 
 @pytest.mark.parametrize("option", ["--json", "--queries=0"])

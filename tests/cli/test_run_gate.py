@@ -34,7 +34,8 @@ def baselines(counted: Callable[..., Answer], tmp_path: Path) -> Path:
     folder = tmp_path / "baselines"
     answer = counted(*TWO, "--gate", folder, "--update")
     assert 0 == answer.code
-    assert "2 baselines written" in answer.out
+    assert "kitchen-sink, run [counted]: new baseline\n  it had no baseline before\n" in answer.out
+    assert "\ngate: new baseline; 2 baselines written, 0 as they were\n" in answer.out
     return folder
 
 
@@ -77,6 +78,18 @@ def test_one_preset_is_gated_alone_all_against_all(counted: Callable[..., Answer
     answer = counted("--preset", "all", "--gate", baselines)
     assert 1 == answer.code
     assert "gone, run [counted]: regressed\n  no new record for this baseline" in answer.out
+
+
+def test_without_a_baseline_the_same_command_makes_one(
+    counted: Callable[..., Answer], baselines: Path
+) -> None:
+    (baselines / "kitchen-sink.json").unlink()
+    answer = counted(*TWO, "--gate", baselines)
+    assert 5 == answer.code
+    assert "no baseline for it: run the same command with --update to make one" in answer.out
+    updated = counted(*TWO, "--gate", baselines, "--update")
+    assert "kitchen-sink, run [counted]: new baseline" in updated.out
+    assert "gate: not comparable (1 pass, 1 not comparable); 1 baseline written" in updated.out
 
 
 def spoil(baselines: Path, old: str, new: str) -> None:

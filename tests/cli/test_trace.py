@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from hicache_bench.trace.generate import GenerateOptions, generate
 from tests.cli.command import Command
 
 
@@ -21,6 +22,16 @@ def test_a_trace_is_generated_and_shown(command: Command, tmp_path: Path) -> Non
     figures = json.loads(seen.out)
     assert written["digest"] == figures["trace"]["digest"]
     assert [10, None] == [row["capacity_blocks"] for row in figures["hits"]]
+
+
+def test_a_generated_trace_is_called_as_its_file(command: Command, tmp_path: Path) -> None:
+    made = command("trace", "generate", "--requests", 3, "--out", tmp_path / "mine.jsonl")
+    assert made.out.startswith("mine.jsonl: 3 requests, ")
+
+
+def test_what_is_not_asked_for_is_as_the_library_has_it(command: Command, tmp_path: Path) -> None:
+    made = json.loads(command("trace", "generate", "--out", tmp_path / "t.jsonl", "--json").out)
+    assert generate(GenerateOptions()).digest == made["digest"]
 
 
 def test_a_shipped_trace_is_shown_as_text(command: Command) -> None:

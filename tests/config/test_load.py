@@ -131,7 +131,10 @@ def test_reading_presets_imports_nothing_heavy():
     ("name", "nearest"),
     [
         ("deepseek-v4-flsh", "deepseek-v4-flash"),
-        ("gptoss", "gpt-oss"),
+        ("gptoss", "gpt-oss-120b' or 'gpt-oss-20b"),
+        ("deepseek-v4", "deepseek-v4-flash' or 'deepseek-v4-pro"),
+        ("depseek-v4", "deepseek-v4-flash' or 'deepseek-v4-pro"),
+        ("lama", "llama-3.1-70b' or 'llama-3.1-8b' or 'llama-4-scout"),
         ("LLAMA-3.1-8", "llama-3.1-8b"),
         ("deepseek-ai/DeepSeek-V3.2", "deepseek-v3.2"),
         ("meta-llama/Llama-3.1-70B", "llama-3.1-70b"),

@@ -12,6 +12,7 @@ import pytest
 
 from hicache_bench.errors import InputError, StoreUnavailableError
 from hicache_bench.records.proof import Proof
+from hicache_bench.store import client
 from hicache_bench.store.client import mooncake_availability
 from hicache_bench.workflows.roundtrip import real_faults
 from hicache_bench.workflows.roundtrip.real_fault_scenarios import SCENARIOS
@@ -322,6 +323,6 @@ class TestCatalogue:
     def test_without_the_wheel(self, monkeypatch: pytest.MonkeyPatch) -> None:
         availability = mooncake_availability()
         missing = replace(availability, importable=False, reason="no wheel", advice="install it")
-        monkeypatch.setattr(real_faults, "mooncake_availability", lambda: missing)
+        monkeypatch.setattr(client, "mooncake_availability", lambda: missing)
         with pytest.raises(StoreUnavailableError, match="no wheel; to mend it: install it"):
             real_fault_proofs(("all",), 0, lambda line: None)

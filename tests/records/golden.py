@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from hicache_bench.cli.app import main
+from hicache_bench.cli.entry import main
 from hicache_bench.records.io import read_record
 from hicache_bench.records.schema import SCHEMA_VERSION
 

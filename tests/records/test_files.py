@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +36,13 @@ def test_a_file_is_written_with_its_directories_and_replaced(tmp_path: Path) -> 
         assert data == path.read_bytes()
     assert [path] == list(path.parent.iterdir())
     assert 0o644 == stat.S_IMODE(path.stat().st_mode)
+
+
+def test_it_is_written_beside_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A rename from another file system fails, and the directory of temporary files often is one.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    replace_file(tmp_path / "c.json", b"one")
+    assert [tmp_path / "c.json"] == list(tmp_path.iterdir())
 
 
 def test_what_is_there_can_be_kept(tmp_path: Path) -> None:

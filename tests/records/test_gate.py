@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def at(time: str):
     return change
 
 
-def gated(before: list[Filed], after: list[Filed], **options: bool) -> GateReport:
+def gated(before: list[Filed], after: list[Filed], **options: Any) -> GateReport:
     return gate(before, after, DEFAULT_THRESHOLDS, **options)
 
 

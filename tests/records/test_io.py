@@ -84,7 +84,7 @@ def test_a_record_is_written_whole_and_read_back(record: RunRecord, tmp_path: Pa
 def test_a_record_is_never_overwritten(record: RunRecord, tmp_path: Path) -> None:
     path = write_record(record, tmp_path)
     before = path.read_bytes()
-    with pytest.raises(OutputError, match=rf"{path.name} exists already; it is never .*--out, or --force"):
+    with pytest.raises(OutputError, match=rf"{path.name} exists already; give another --out$"):
         write_record(replace(record, status="failed"), tmp_path)
     assert before == path.read_bytes()
     assert [path] == list(tmp_path.iterdir())
@@ -152,9 +152,12 @@ def test_only_force_replaces_a_file(record: RunRecord, tmp_path: Path) -> None:
     path = write_record(record, tmp_path / "new" / "one.json")
     assert ("one.json", "ok") == (path.name, read_record(path)["status"])
     changed = replace(record, status="failed")
-    for write in (write_record, check_writable):
-        with pytest.raises(OutputError, match=r"one\.json exists already.*--out, or --force"):
-            write(changed, path) if write is write_record else check_writable(path)
+    for force, advice in ((None, "--out$"), (False, "--out, or --force to replace it$")):
+        refused = rf"one\.json exists already; give another {advice}"
+        with pytest.raises(OutputError, match=refused):
+            write_record(changed, path, force=force)
+        with pytest.raises(OutputError, match=refused):
+            check_writable(path, force=force)
     assert "ok" == read_record(path)["status"]
     check_writable(path, force=True)
     assert path == write_record(changed, path, force=True)
@@ -279,6 +282,35 @@ def test_a_file_that_is_not_there_is_named_with_what_to_do(tmp_path: Path) -> No
         read_record(tmp_path / "kitchensink.json")
     with pytest.raises(InputError, match=r"cannot read record .*; name a file in it"):
         read_record(tmp_path)
+
+
+def test_a_link_to_nowhere_is_not_what_was_meant(tmp_path: Path) -> None:
+    (tmp_path / "gone.json").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(InputError, match=r"cannot read .*gone\.json': No such file.*; .* records list"):
+        read_record(tmp_path / "gone.json")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_may_never_end_is_not_read(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "endless.json"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(InputError, match=r"endless\.json' is a pipe or a device"):
+        read_record(path)
+
+
+def test_half_of_a_surrogate_pair_is_no_text_and_a_whole_one_is(record: RunRecord, tmp_path: Path) -> None:
+    path = write_record(record, tmp_path)
+    data = json.loads(path.read_text())
+    data["namespace"] = "\U0001f600"
+    path.write_text(json.dumps(data))
+    read_record(path)
+    data["namespace"] = "\ud83d"
+    path.write_text(json.dumps(data))
+    with pytest.raises(InputError, match="half of a surrogate pair"):
+        read_record(path)
 
 
 def test_a_pipe_is_no_record_and_is_not_waited_for(record: RunRecord, tmp_path: Path) -> None:

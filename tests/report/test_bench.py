@@ -70,6 +70,28 @@ def test_everything_is_told_in_80_columns() -> None:
     assert EXPECTED.read_text() == text
 
 
+def test_the_longest_figures_leave_every_heading_whole() -> None:
+    long = [0.8999] * 9
+    series = [
+        made_series(operation="copy", policy=None, num_bytes=64 << 20),
+        made_series(
+            policy="hit_policy",
+            num_bytes=64 << 30,
+            seconds=[2.6997] * 9,
+            store_seconds=long,
+            key_seconds=long,
+            verify_seconds=0.8999,
+        ),
+        made_series(operation="lookup", policy=None, num_bytes=0, objects=98_304, seconds=[0.0009] * 20),
+    ]
+    text = text_of(made_record(series))
+    rates = text[text.index("rates, and") : text.index("checks passed")].splitlines()
+    assert "operation GB/s copy k obj/s keys calls engine (apart)" == " ".join(rates[2].split())
+    assert "of building store verify" == " ".join(rates[1].split())
+    assert "109,227" in text
+    assert ("…" in text, max(map(len, rates)) <= 80) == (False, True)
+
+
 def test_a_percentile_without_samples_is_not_told() -> None:
     few = made_record([made_series(operation="copy", policy=None), made_series(seconds=[0.1] * 19)])
     row = next(line for line in text_of(few).split("\n") if line.startswith("restore dense"))

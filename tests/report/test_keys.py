@@ -88,7 +88,9 @@ def test_an_inventory_is_a_table() -> None:
         for name, found in (("kv", 24), ("indexer", 0))
     ]
     found = Inventory(num_pages=24, restorable_pages=0, pools=tuple(pools), keys_found=24, keys_asked=48)
-    rows = [line.split() for line in text_of(render_inventory(found)).splitlines()]
+    text = text_of(render_inventory(found))
+    rows = [line.split() for line in text.splitlines()]
     assert ["kv", "1", "24", "24", "2", "24/24"] in rows
     assert ["indexer", "1", "24", "0", "2", "0/24"] in rows
     assert ["restorable:", "0", "of", "24", "pages"] in rows
+    assert "other pages: found too, and not needed to resume at the end of the prompt\n" in text

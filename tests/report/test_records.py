@@ -42,6 +42,14 @@ def test_what_cannot_be_read_is_listed_with_its_fault(tmp_path: Path) -> None:
     assert "is not a JSON record" in " ".join(text.split())
 
 
+def test_a_name_is_never_broken(tmp_path: Path) -> None:
+    name = "20261130T020019.893372Z-simulate-llama-3.1-70b-bb0cbe17-1of2.json"
+    (tmp_path / name).write_text(golden_path("simulate").read_text())
+    (tmp_path / "bad.json").write_text("{")
+    lines = plain(render_listed(listed_in(tmp_path))).splitlines()
+    assert [name, "  simulate: ok", "bad.json", "  -: unreadable"] == lines[:4]
+
+
 def test_every_kept_record_is_listed() -> None:
     assert {f"{kind}.v1.json" for kind in KINDS} <= {listed.file for listed in listed_in(FOLDER)}
 

@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 from rich.console import Console, RenderableType
 
-from hicache_bench.cost.prefetch import PREFETCH_PROFILES
+from hicache_bench.cost.prefetch import PREFETCH_PROFILES, PrefetchPolicy
 from hicache_bench.records.simulation import SimulationRecord
 from hicache_bench.report.simulate import MAX_POINTS_SHOWN, milliseconds, ratio, render_simulation
 from hicache_bench.report.simulate_break_even import gigabytes
@@ -63,11 +63,13 @@ def test_every_figure_has_its_tag_and_every_constant_its_source() -> None:
         assert " ".join(constant.source.split()) in text
 
 
-def test_a_measured_constant_is_tagged() -> None:
+def test_a_constant_is_tagged_if_it_is_not_assumed() -> None:
     record = one("gpt-oss-120b")
-    constants = tuple(replace(constant, evidence="measured") for constant in record.constants)
-    assert "[measured] " in text_of(render_constants([replace(record, constants=constants)]))
-    assert "[measured]" not in text_of(render_constants([record]))
+    constants = tuple(replace(constant, evidence="modeled") for constant in record.constants)
+    assert "[modeled] " in text_of(render_constants([replace(record, constants=constants)]))
+    assumed = text_of(render_constants([record]))
+    assert "[modeled]" not in assumed
+    assert "constants, with their bands, [assumed] if not said otherwise\n" in assumed
 
 
 def test_constants_are_lines_of_a_caption_too() -> None:
@@ -97,6 +99,25 @@ def test_notes_and_limits_are_told() -> None:
         "local prefix of 1k tokens", "(host capacity)",
     ):  # fmt: skip
         assert part in text
+
+
+@pytest.mark.parametrize("policy", PrefetchPolicy)
+def test_a_timeout_is_told_of_the_policy_that_has_one(policy: PrefetchPolicy) -> None:
+    record = one("gpt-oss-120b", prefetch_policy=policy)
+    timeout = f" {record.prefetch_timeout}" if policy is PrefetchPolicy.TIMEOUT else ""
+    assert f"tokens on, {policy.value}{timeout} ({record.prefetch_profile})" in unwrapped([record])
+
+
+def test_bands_are_those_of_every_policy() -> None:
+    record = one("gpt-oss-120b")
+    recompute, dense, hit_policy, selective = (
+        f"{milliseconds(span.low)} to {milliseconds(span.high)}"
+        for span in (record.recompute, *(policy.ttft for policy in record.policies))
+    )
+    assert hit_policy == selective
+    assert (
+        f"bands: recompute {recompute}; dense {dense}; hit_policy, selective {selective} Full overlap"
+    ) in unwrapped([record])
 
 
 def test_a_long_sweep_is_cut_and_says_so() -> None:

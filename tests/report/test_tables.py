@@ -266,6 +266,8 @@ def test_the_time_of_ranks_is_that_of_the_slowest() -> None:
     assert 3 == text.count("500.0 ms")
     assert "250.0 ms" not in text
     assert "headroom" not in text
+    alone = text_of(cached_run("kitchen-sink", 1024, store="local"))
+    assert 1 == alone.count("headroom = bytes of that policy / bytes read")
 
 
 def test_one_is_not_many() -> None:
@@ -279,16 +281,45 @@ def test_a_length_that_is_moved_in_part_tells_which_rows_were() -> None:
     text = text_of(run_now("kitchen-sink", 16 * K, store="local", memory_bytes=180 * MIB))
     assert "256 pages: counted; hit_policy and selective moved and verified" in joined(text)
     assert "MiB may be taken; moved with" in joined(text)
-    assert "policies compared [counted]; time and GB/s [measured]" in text
+    assert "policies compared (dense [counted], hit_policy and selective [measured])" in text
+    assert "dense, pool by pool [counted]" in text
+    assert "hit_policy, selective (they agree), pool by pool [measured]" in text
     rows = {line.split()[0]: line.split()[-1] for line in text.splitlines() if "%" in line and "x/" in line}
     assert ["dense"] == [policy for policy, rate in rows.items() if rate == "-"]
     assert ("time is the median of 1 restore" in text, widest(text) <= 80) == (True, True)
     assert all(f"[{tag}]: bytes" in text for tag in ("measured", "counted"))
 
 
+def test_policies_that_agree_have_tables_apart_where_one_was_moved_and_one_was_counted() -> None:
+    record = cached_run("llama-3.1-8b", 64)
+    (result,) = record.results
+    (rank,) = result.ranks
+    dense, hit, selective = rank.policies
+    policies = (dense, replace(hit, evidence="measured"), replace(selective, evidence="measured"))
+    text = text_of(with_policies(record, policies))
+    assert "dense, pool by pool [counted]" in text
+    assert "hit_policy, selective (they agree), pool by pool [measured]" in text
+
+
+def test_the_name_of_a_pool_is_broken_at_its_underscores_only() -> None:
+    text = text_of(run_now("deepseek", 8 * K, local_prefix_tokens=4 * K))
+    assert "local prefix, out" in text  # a long last column takes nothing from the first
+    names = [line.split()[0] for line in text.splitlines() if line.startswith(("deepseek_v4_c4_", "_"))]
+    assert {"deepseek_v4_c4_indexer", "deepseek_v4_c4_state", "_state"} == set(names)
+
+
+def test_pages_have_separators_and_a_counted_run_says_what_headroom_is() -> None:
+    text = text_of(cached_run("llama-3.1-8b", M))
+    row = next(line.split() for line in text.splitlines() if line.startswith("kv"))
+    pages = f"{only_length(cached_run('llama-3.1-8b', M)).pages:,}"
+    assert [pages] * 3 == row[1:4]
+    assert "," in pages
+    assert "headroom = bytes of that policy / bytes read" in text
+
+
 def test_what_a_lookup_of_the_endpoint_asks_stands_beside_what_a_lookup_of_all_asks() -> None:
     text = text_of(cached_run("gpt-oss-120b", 8 * K))
-    assert "lookup asks 512 keys\n[counted] the endpoint alone takes 260 keys in 2 calls" in text
+    assert "lookup asks 512 keys\n[counted] a lookup that only looks for the endpoint asks 260 keys" in text
     scout = text_of(cached_run("llama-4-scout", 8 * K))
-    assert "[counted] the endpoint of dense and hit_policy alone takes" in scout
-    assert "[counted] the endpoint of selective alone takes" in scout
+    assert "[counted] a lookup that only looks for the endpoint of dense and hit_policy asks" in scout
+    assert "[counted] a lookup that only looks for the endpoint of selective asks" in scout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shlex
 import socket
 import sys
 import threading
@@ -27,7 +28,8 @@ from hicache_bench.store.client import (
 from tests.store.fake_mooncake import FakeMooncake
 
 NON_CUDA, CUDA = "mooncake-transfer-engine-non-cuda", "mooncake-transfer-engine"
-INSTALL = "pip install 'hicache-bench[mooncake]'"
+PIP = f"{shlex.quote(sys.executable)} -m pip"
+INSTALL = f"{PIP} install mooncake-transfer-engine-non-cuda"
 
 
 @pytest.fixture
@@ -112,6 +114,24 @@ class TestProbe:
         answered.set()
         assert time.monotonic() - begin < 30
 
+    def test_a_master_that_never_accepts_is_given_up_after_the_bound(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Every command that joins a cluster waits this long where a firewall drops what it sends."""
+        over = threading.Event()
+        timeouts: list[float] = []
+
+        def connect(address: tuple[str, int], *, timeout: float) -> None:
+            timeouts.append(timeout)
+            over.wait(60)
+            raise OSError("too late")
+
+        monkeypatch.setattr(socket, "create_connection", connect)
+        with pytest.raises(StoreUnavailableError, match=r"no answer in 1\.5 s"):
+            probe("10.0.0.5:50051")
+        over.set()
+        assert [1.5] == timeouts
+
 
 class TestAvailability:
     @pytest.fixture
@@ -191,7 +211,7 @@ class TestAvailability:
         found = installed(CUDA, import_error="libcudart.so.12: cannot open shared object file")
         assert found.reason is not None
         assert "libcudart.so.12" in found.reason
-        assert f"pip uninstall -y {CUDA} && {INSTALL}" == found.advice
+        assert f"{PIP} uninstall -y {CUDA} && {INSTALL}" == found.advice
 
     @pytest.mark.parametrize("import_error", [None, "undefined symbol"])
     def test_two_wheels(
@@ -201,7 +221,7 @@ class TestAvailability:
         assert (NON_CUDA, CUDA) == found.distributions
         assert found.reason is not None
         assert "both installed" in found.reason
-        assert f"pip uninstall -y {NON_CUDA} {CUDA} && {INSTALL}" == found.advice
+        assert f"{PIP} uninstall -y {NON_CUDA} {CUDA} && {INSTALL}" == found.advice
 
 
 class TestOpen:
@@ -281,6 +301,26 @@ class TestOpen:
         with listener, open_mooncake(f"127.0.0.1:{listener.getsockname()[1]}", segment_bytes=0):
             os.write(2, b"afterwards\n")
         assert "E2 a real problem\nafterwards\n" == capfd.readouterr().err
+
+    def test_a_refused_set_up_is_told_once(
+        self,
+        setup_answers: Callable[[int], None],
+        listener: socket.socket,
+        monkeypatch: pytest.MonkeyPatch,
+        capfd: pytest.CaptureFixture[str],
+    ) -> None:
+        def refused(self: FakeClient, *arguments: object) -> int:
+            os.write(2, b"E1 master_client.cpp:367] RPC call timed out: Connection timed out\n")
+            os.write(2, b"E1 master_client.cpp:370] RPC call failed: Connection reset by peer\n")
+            os.write(2, b"E1 real_client.cpp:865] Failed to create client after 1 retries\n")
+            os.write(2, b"E2 rdma_context.cpp:1] No RDMA device is active\n")
+            return -1
+
+        setup_answers(0)
+        monkeypatch.setattr(FakeClient, "setup", refused)
+        with listener, pytest.raises(StoreUnavailableError, match="does not answer as a Mooncake master"):
+            open_mooncake(f"127.0.0.1:{listener.getsockname()[1]}", segment_bytes=0)
+        assert "E2 rdma_context.cpp:1] No RDMA device is active\n" == capfd.readouterr().err
 
     def test_bad_input_is_refused_before_anything_is_loaded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(client, "mooncake_availability", lambda: pytest.fail("must not be asked"))

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from hicache_bench.engine.metrics import MetricsSink
-from hicache_bench.errors import InputError, StoreClosedError
+from hicache_bench.errors import InputError, StoreClosedError, StoreUnavailableError
+from hicache_bench.store import client, master
 from hicache_bench.store.counting import CountingStore
 from hicache_bench.store.local import DEFAULT_EVICTION_WATERMARK, LocalKVStore
 from hicache_bench.units import MIB
@@ -76,3 +77,15 @@ def test_what_cannot_be_opened_is_refused() -> None:
 def test_a_store_that_is_misspelt_is_told_its_neighbour(name: str, nearest: str) -> None:
     with pytest.raises(InputError, match=rf"unknown store '{name}'; .*did you mean '{nearest}'\?"):
         check_store(name, None, None)
+
+
+@pytest.mark.parametrize("address", [None, "127.0.0.1:1"], ids=["private master", "joined"])
+def test_what_the_client_lacks_is_told_before_a_master_starts(
+    monkeypatch: pytest.MonkeyPatch, address: str | None
+) -> None:
+    lacks = client.Availability(False, "1", ("wheel",), ("lib",), "missing system libraries: lib", "get it")
+    monkeypatch.setattr(client, "mooncake_availability", lambda: lacks)
+    monkeypatch.setattr(master, "ManagedMaster", lambda: pytest.fail("a master was started"))
+    opening = open_store("mooncake", stored_bytes=MIB, master=address)
+    with pytest.raises(StoreUnavailableError, match=r"^missing system libraries: lib; to mend it: get it$"):
+        opening.__enter__()

@@ -61,6 +61,11 @@ def _lengths(records: Sequence[SimulationRecord]) -> int:
     return len({record.prefix_tokens for record in records})
 
 
+_TWO_LENGTHS = (
+    "simulate records of at least two prefix lengths: simulate --prefix 1k,8k,32k, with --break-even for its "
+    "map too"
+)
+
 FIGURES: tuple[FigureKind, ...] = (
     FigureKind(
         name="bytes",
@@ -84,7 +89,7 @@ FIGURES: tuple[FigureKind, ...] = (
         draw=draw_first_token,
         setting=_sweep,
         suffices=lambda records: _lengths(records) > 1,
-        needs="simulate records of at least two prefix lengths: simulate --prefix 1k,8k,32k",
+        needs=_TWO_LENGTHS,
     ),
     FigureKind(
         name="break-even",
@@ -92,7 +97,7 @@ FIGURES: tuple[FigureKind, ...] = (
         draw=draw_break_even,
         setting=_sweep,
         suffices=lambda records: _lengths(records) > 1 and all(record.break_even for record in records),
-        needs="simulate records of at least two prefix lengths: simulate --break-even --prefix 1k,8k,32k",
+        needs=_TWO_LENGTHS,
     ),
     FigureKind(
         name="capacity",
@@ -183,12 +188,13 @@ def _needs(records: Sequence[Any]) -> list[str]:
     lines = []
     for kind in dict.fromkeys(record.kind for record in records):
         of_kind = [record for record in records if record.kind == kind]
-        needs = [figure.needs for figure in FIGURES if isinstance(of_kind[0], figure.record)]
+        needs = dict.fromkeys(figure.needs for figure in FIGURES if isinstance(of_kind[0], figure.record))
         wanted = (
-            "; or ".join(needs)
-            or "no figure is drawn of this kind; of run, simulate, replay and bench there are"
+            f"needed: {'; or '.join(needs)}"
+            if needs
+            else "no figure exists for this kind; of run, simulate, replay and bench there are"
         )
-        lines.append(f"{len(of_kind)} {kind} record{'' if len(of_kind) == 1 else 's'}: needed: {wanted}")
+        lines.append(f"{len(of_kind)} {kind} record{'' if len(of_kind) == 1 else 's'}: {wanted}")
     return lines
 
 

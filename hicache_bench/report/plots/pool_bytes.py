@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hicache_bench.records.schema import LengthResult, RunRecord
-from hicache_bench.report.plots.sheet import LEGEND_LINE, MARGIN, POLICIES, WIDTH, Sheet, legend_lines
+from hicache_bench.report.plots.sheet import (
+    LEGEND_LINE,
+    MARGIN,
+    POLICIES,
+    POLICIES_BEHIND_A_LOCAL_PREFIX,
+    WIDTH,
+    Sheet,
+    legend_lines,
+)
 from hicache_bench.report.plots.style import Ink, Theme, pool_inks, size_unit
 from hicache_bench.units import format_size, format_tokens
 
@@ -35,7 +43,7 @@ def draw_pool_bytes(records: Sequence[RunRecord], theme: Theme) -> Figure:
         body=panels + LEGEND_LINE * legend_lines(len(inks), _LEGEND_COLUMNS) + 0.15,
         caption=[
             f"{evidence} bytes that a restore reads{read_by}. {setting_text(record)}",
-            POLICIES,
+            POLICIES_BEHIND_A_LOCAL_PREFIX if record.local_prefix_tokens else POLICIES,
         ],
         theme=theme,
     )
@@ -53,9 +61,11 @@ def draw_pool_bytes(records: Sequence[RunRecord], theme: Theme) -> Figure:
 def setting_text(record: RunRecord) -> str:
     """What the bytes depend on beside the length; decode-context ranks share a page."""
     page_tokens = int(record.preset["page_tokens"]) * int(record.deployment["dcp"] or 1)
+    local = record.local_prefix_tokens
+    local_prefix = f", a local prefix of {format_tokens(local)} tokens" if local else ""
     return (
-        f"Profile {record.profile}, {page_tokens} tokens a page, saved {record.save_policy}, digest "
-        f"{record.preset_digest[:8]}."
+        f"Profile {record.profile}, {page_tokens} tokens a page, saved {record.save_policy}{local_prefix}, "
+        f"digest {record.preset_digest[:8]}."
     )
 
 

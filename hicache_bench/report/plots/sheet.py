@@ -24,6 +24,7 @@ POLICIES = (
     "dense reads all that is stored, hit_policy what SGLang reads, selective what the next token needs."
 )
 """Of every caption under bytes of the three."""
+POLICIES_BEHIND_A_LOCAL_PREFIX = POLICIES.replace("all that is stored", "all that is stored and not local")
 LEGEND_LINE = 0.21
 _TITLE = 0.40
 _CAPTION_LINE = 0.155

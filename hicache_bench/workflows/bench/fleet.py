@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from hicache_bench.errors import StoreError, StoreUnavailableError
-from hicache_bench.store.client import probe
+from hicache_bench.store.client import probe, require_mooncake
 from hicache_bench.store.master import ManagedMaster
 from hicache_bench.workflows.bench.job import Job, StoreJob
 from hicache_bench.workflows.bench.peer import LEAVE_SECONDS, Peer
@@ -102,12 +102,13 @@ class Fleet:
 
         Raises:
             PeerLostError: a process could not join.
-            StoreUnavailableError: no master.
+            StoreUnavailableError: no wheel, a missing system library, no master.
         """
         store = self.plan.model.store
         self.seed = self.new_seed()
         if store.name == "mooncake":
             if self.plan.master is None:
+                require_mooncake()
                 self.progress("starting a private master")
                 self._master = ManagedMaster()
             address = self._master.address if self._master else self.plan.master

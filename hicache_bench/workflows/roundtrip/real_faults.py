@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from hicache_bench.errors import InputError, StoreUnavailableError
+from hicache_bench.errors import InputError
 from hicache_bench.records.proof import Proof
 from hicache_bench.records.schema import Check
-from hicache_bench.store.client import mooncake_availability
+from hicache_bench.store.client import require_mooncake
 from hicache_bench.workflows.rank import equal, none_of
 
 MODULE = "hicache_bench.workflows.roundtrip.real_fault_child"
@@ -150,9 +150,7 @@ def real_fault_proofs(names: Sequence[str], seed: int, progress: Callable[[str],
             close = difflib.get_close_matches(name, REAL_FAULTS, n=1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise InputError(f"unknown fault {name!r}; allowed: all, {', '.join(REAL_FAULTS)}{hint}")
-    availability = mooncake_availability()
-    if not availability.importable:
-        raise StoreUnavailableError(f"{availability.reason}; to mend it: {availability.advice}")
+    require_mooncake()
     proofs = []
     for name in chosen:
         progress(f"real store: {REAL_FAULTS[name].breaks}")

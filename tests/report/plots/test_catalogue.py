@@ -70,7 +70,7 @@ def test_without_break_even_there_is_no_map() -> None:
     ("record", "need"),
     [
         (SWEEP[0], r"1 simulate record: .*at least two prefix lengths.*--break-even"),
-        (PROOF, "1 roundtrip record: .*no figure is drawn of this kind"),
+        (PROOF, "1 roundtrip record: no figure exists for this kind; of run"),
         (made_record([made_series()]), "1 bench record: .*restores of single pools"),
         (replace(RUN, results=()), "1 run record: .*a result"),
         (replace(small_record(), results=()), "1 replay record: .*simulate --trace"),
@@ -80,6 +80,9 @@ def test_without_break_even_there_is_no_map() -> None:
 def test_a_record_of_which_nothing_can_be_drawn_says_what_it_needs(record: object, need: str) -> None:
     with pytest.raises(InputError, match=f"(?s)nothing can be drawn.*{need}"):
         drawings_of([record])
+    with pytest.raises(InputError) as refused:
+        drawings_of([record])
+    assert str(refused.value).count("at least two prefix lengths") <= 1
     drawings, lacking = drawings_of([record, RUN])
     assert 1 == len(drawings) == len(lacking)
 

@@ -54,6 +54,13 @@ def test_the_caption_says_what_the_bytes_depend_on() -> None:
         assert part in text
 
 
+def test_a_local_prefix_is_said() -> None:
+    text = caption(drawn(draw_pool_bytes, cached_run("qwen3-32b", 8 * K, local_prefix_tokens=4 * K)))
+    assert "a local prefix of 4k tokens" in text
+    assert "dense reads all that is stored and not local, hit_policy" in text
+    assert "local" not in caption(drawn(draw_pool_bytes, cached_run("qwen3-32b", 8 * K)))
+
+
 def test_bytes_of_all_ranks_are_added() -> None:
     record = cached_run("qwen3-next-80b-a3b", 8 * K, tp=2)
     (result,) = record.results

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hicache_bench.errors import StoreUnavailableError
+from hicache_bench.store import client
 from hicache_bench.workflows.bench import fleet as module
 from hicache_bench.workflows.bench.fleet import Fleet, FleetPlan
 from hicache_bench.workflows.bench.job import StoreJob
@@ -47,6 +48,15 @@ def test_the_writer_has_the_segment_and_every_rank_that_is_read() -> None:
 def test_fewer_clients_than_ranks_need_no_other_rank() -> None:
     writer, *_ = plan(num_clients=2, num_ranks=8).jobs(STORE, 0)
     assert (0, 1) == writer.ranks
+
+
+def test_what_the_client_lacks_is_told_before_a_master_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    lacks = client.Availability(False, "1", ("wheel",), ("lib",), "missing system libraries: lib", "get it")
+    monkeypatch.setattr(client, "mooncake_availability", lambda: lacks)
+    monkeypatch.setattr(module, "ManagedMaster", lambda: pytest.fail("a master was started"))
+    model = made_job(store=STORE)
+    with pytest.raises(StoreUnavailableError, match=r"^missing system libraries: lib; to mend it: get it$"):
+        Fleet(plan(model=model), lambda: 0, lambda _: None, 1.0).start()
 
 
 @dataclass

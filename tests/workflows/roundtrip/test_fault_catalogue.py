@@ -8,15 +8,20 @@ import pytest
 
 from hicache_bench.errors import InputError
 from hicache_bench.workflows.roundtrip.fault_catalogue import FAULT_CASES, chosen_cases
+from hicache_bench.workflows.roundtrip.real_faults import REAL_FAULTS
 
 PAGE = Path(__file__).parents[3] / "docs" / "faults.md"
 CASES_OF_THE_ISSUE = {f"E{number}" for number in ("05", 14, 20, 26, 27, 28, 33, 49, 50, 53, 54, 56, 58, 60)}
 
 
-def test_page_repeats_the_catalogue() -> None:
+def test_page_repeats_the_catalogues() -> None:
     expected = [
         f"| `{case.name}` | {case.breaks} | {case.holds} | {', '.join(case.cases)} | {case.seen_by} |"
         for case in FAULT_CASES
+    ]
+    expected += [
+        f"| `{name}` | {real.breaks} | {real.holds} | {', '.join(real.cases)} | {real.limit_seconds:g} s |"
+        for name, real in REAL_FAULTS.items()
     ]
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     assert expected == rows
