@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from hicache_bench.errors import ConfigError, StoreUnavailableError
 from hicache_bench.store import master
+from hicache_bench.store.client import INSTALL_COMMAND
 from hicache_bench.store.master import ManagedMaster, find_master_binary, master_command
 
 InstallMaster = Callable[[str], Path]
@@ -40,7 +42,7 @@ def test_binary_is_found_without_importing_the_wheel(install_master: InstallMast
 
 def test_missing_wheel_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(StoreUnavailableError, match=r"pip install 'hicache-bench\[mooncake\]'"):
+    with pytest.raises(StoreUnavailableError, match=re.escape(f"install the wheel: {INSTALL_COMMAND}")):
         ManagedMaster()
 
 
