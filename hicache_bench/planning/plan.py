@@ -66,9 +66,9 @@ class PoolPlan:
 class TransferPlan:
     """A restore of ``[0, endpoint_pages)`` under one policy.
 
-    ``hit_pages`` is what lookup promised; where the plan stops short of it, ``shortfall`` says why.
-    ``local_tokens`` are already in host or device memory and are not read again. ``num_pages`` is the length
-    of the prefix that was looked up.
+    ``hit_pages`` is what lookup promised, and ``limited_by`` the pools that kept it from being longer. Where
+    the plan stops short of it, ``shortfall`` says why. ``local_tokens`` are already in host or device memory
+    and are not read again. ``num_pages`` is the length of the prefix that was looked up.
     """
 
     policy: TransferPolicy
@@ -78,6 +78,7 @@ class TransferPlan:
     pools: tuple[PoolPlan, ...]
     local_tokens: int = 0
     shortfall: SkipReason | None = None
+    limited_by: tuple[str, ...] = ()
 
     @property
     def read_bytes(self) -> int:
@@ -126,6 +127,7 @@ def build_plan(
         endpoint_pages=endpoint,
         local_tokens=min(local_tokens, endpoint * page_tokens),
         shortfall=shortfall,
+        limited_by=resolution.limited_by,
         pools=tuple(
             _plan_pool(pool, presence, policy, endpoint, num_pages, local_tokens, beyond)
             for pool in pools

@@ -111,6 +111,17 @@ def test_a_hit_below_the_threshold_is_not_read(tokens: int, read: int) -> None:
     assert (SkipReason.BELOW_THRESHOLD if read == 0 else None) is transfer.shortfall
 
 
+def test_a_hit_below_the_threshold_names_the_pool_that_made_it_so_short() -> None:  # cases E10
+    presence = {"kv": flags(8, *range(8)), "mamba": endpoints(8, 1)}
+    declined = plan([KV, STATE], presence, 8, threshold_tokens=2 * 16)
+    assert (1, 0, SkipReason.BELOW_THRESHOLD) == (
+        declined.hit_pages, declined.endpoint_pages, declined.shortfall
+    )  # fmt: skip
+    assert ("mamba",) == declined.limited_by
+    whole = plan([KV, STATE], {**presence, "mamba": endpoints(8, 8)}, 8, threshold_tokens=2 * 16)
+    assert (None, ()) == (whole.shortfall, whole.limited_by)
+
+
 def test_a_unit_that_is_local_in_part_is_read_whole_and_counted_once() -> None:  # cases E15
     kv = pool("kv", AttentionType.FULL, page_tokens=64, unit_pages=4)
     transfer = plan([kv], {"kv": flags(3, 0, 1, 2)}, 12, local_tokens=320)
