@@ -16,7 +16,7 @@ from benchmarks.paired import Row
 def print_rows(rows: Iterable[Row]) -> None:
     """Print each figure as it comes, then all of them; exit 1 if a bar is not kept."""
     python = f"{platform.python_implementation()} {platform.python_version()}"
-    where = Path(sys.executable).resolve()  # two builds of one version differ by a fifth
+    where = Path(sys.executable).resolve()  # two builds of one version may differ by a fifth
     table = Table("what", "figure", "bar", "", caption=f"{python}, {where}", caption_justify="left")
     kept = True
     for row in rows:
