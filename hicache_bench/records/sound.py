@@ -161,10 +161,8 @@ def _stored(result: Mapping[str, Any]) -> Iterator[str]:
     place = f"{result['tokens']} tokens"
     saved = [pool for rank in result["ranks"] for pool in rank["saved"]]
     for unit, word in _UNITS.items():
-        if (
-            min((pool[name][unit] for pool in saved for name in ("written", "existing", "failed")), default=0)
-            < 0
-        ):
+        amounts = [pool[name][unit] for pool in saved for name in ("written", "existing", "failed")]
+        if min(amounts, default=0) < 0:
             yield f"{place}: {word} saved below zero"
         written = sum(pool["written"][unit] for pool in saved)
         existing = sum(pool["existing"][unit] for pool in saved)

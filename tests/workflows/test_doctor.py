@@ -190,9 +190,11 @@ def test_output_fits_80_columns_and_carries_no_colour_when_piped(
     app: typer.Typer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_mooncake(monkeypatch, BOTH)
+    # The path of this Python, or one under pytest's own folder, could be one long word.
+    monkeypatch.setattr(doctor, "PIP", "python -m pip")
+    monkeypatch.setattr(doctor, "INSTALL_COMMAND", "python -m pip install mooncake-transfer-engine-non-cuda")
     lines = CliRunner().invoke(app, ["--out", "runs"]).stdout.splitlines()
-    # A path is one word, however long.
-    assert [line for line in lines if len(line) > 80 and len(line.split()) > 1] == []
+    assert [line for line in lines if len(line) > 80] == []
     assert [line for line in lines if "\x1b" in line] == []
 
 

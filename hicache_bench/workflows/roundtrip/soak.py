@@ -137,14 +137,14 @@ def soak_proofs(
     Raises:
         ConfigError: a store that only counts.
     """
-    deadline = time.monotonic() + seconds
+    started = time.perf_counter()
     told = _Telling(progress)
 
     def go_on(counters: Counters) -> bool:
         told.tell(counters)
-        return time.monotonic() < deadline or _proves_nothing(counters)
+        return time.perf_counter() - started < seconds or _proves_nothing(counters)
 
-    return (_proof("soak", f"{seconds:g} s of random requests", store, seed, checksum, go_on),)
+    return (_proof("soak", f"{seconds:g} s of random requests", store, seed, checksum, go_on, started),)
 
 
 def injection_proofs(
@@ -155,13 +155,14 @@ def injection_proofs(
     Raises:
         ConfigError: a store that only counts.
     """
+    started = time.perf_counter()
     told = _Telling(progress)
 
     def go_on(counters: Counters) -> bool:
         told.tell(counters)
         return counters.faults < num_injections or _proves_nothing(counters)
 
-    return (_proof("fault", f"{num_injections} random faults", store, seed, checksum, go_on),)
+    return (_proof("fault", f"{num_injections} random faults", store, seed, checksum, go_on, started),)
 
 
 def _proves_nothing(counters: Counters) -> bool:
@@ -188,8 +189,8 @@ def _proof(
     seed: int,
     checksum: bool,
     go_on: Callable[[Counters], bool],
+    started: float,
 ) -> Proof:
-    started = time.perf_counter()
     soak = Soak(store, seed, checksum)
     soak.run(go_on)
     counters = soak.counters

@@ -60,7 +60,7 @@ def test_soak_ends_when_the_time_is_up(store: LocalKVStore) -> None:
     (proof,) = soak_proofs(1.0, store, seed=3, checksum=False, progress=told.append)
     assert proof.passed
     assert "soak" == proof.section
-    assert 0.5 < proof.seconds < 10  # the proof begins a moment after the time does
+    assert 1.0 <= proof.seconds < 10
     assert told
     assert "random requests" in told[0]
 
